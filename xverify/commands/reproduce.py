@@ -16,7 +16,7 @@ from ..reproduce.run import find_data, run_part
 from ..reproduce.terminal import print_closing, print_part
 from ..workload.declaration import Option, declared
 from ..workload.options import HOW, OUTPUT, WHAT, named
-from ..writing import is_replaced
+from ..writing import is_replaced, write_text
 from ._arguments import Parser, add, values
 
 HELP = "run a published experiment, and print the published figures beside the measured ones"
@@ -75,14 +75,14 @@ def main(args: argparse.Namespace) -> int:
         return 0
     done, directory = _asked(args)
 
+    makers = ((args.json, files.as_json), (args.markdown, files.markdown), (args.html, files.page))
+    kept = {path: make for path, make in makers if path}
+
     def keep(done: Reproduction) -> None:
-        for path, write in kept.items():
+        for path, make in kept.items():
             if is_replaced(path):
                 with suppress(NotWritten):  # the last write tells
-                    write(done, path)
-
-    writers = ((args.json, files.write), (args.markdown, files.write_markdown), (args.html, files.write_html))
-    kept = {path: write for path, write in writers if path}
+                    write_text(make(done), path)
 
     out = console()
     for part in done.experiment.parts:
@@ -93,8 +93,8 @@ def main(args: argparse.Namespace) -> int:
         if done.stopped:
             break
     print_closing(done, out, args.quiet, args.json)
-    for path, write in kept.items():
-        write(done, path)
+    for path, make in kept.items():
+        write_text(make(done), path)
     return done.verdict.exit_code
 
 

@@ -131,27 +131,23 @@ def _conditions(old: Result, new: Result) -> Iterator[str]:
     """Sentences on settings, versions, machine, weights and inputs that differ."""
     yield from _changes("", {"xverify": old.xverify}, {"xverify": new.xverify})
     yield from _changes("machine: ", *({name: getattr(each.host, name) for name in HOST} for each in (old, new)))
-    told: set[str] = set()
-    for sentence in _environments(old, new):
-        if sentence not in told:
-            told.add(sentence)
-            yield sentence
-    for before in old.by_task():
-        after = next((each for each in new.by_task() if each.tasks == before.tasks), None)
-        if after is None:
-            continue
+    yield from dict.fromkeys(_environments(old, new))
+    for before, after in _pairs(old, new):
         task = f"{before.tasks[0]}: "
         yield from _changes(f"{task}setting ", _settings(before.settings), _settings(after.settings))
         digests = ({"weights": each.weights.digest, "inputs": each.inputs.digest} for each in (before, after))
         yield from _changes(f"{task}digest of the ", *digests)
 
 
+def _pairs(old: Result, new: Result) -> list[tuple[Result, Result]]:
+    """The tasks that both results have."""
+    return [(one, other) for one in old.by_task() for other in new.by_task() if one.tasks == other.tasks]
+
+
 def _environments(old: Result, new: Result) -> Iterator[str]:
     """The versions and settings that frameworks say of themselves."""
-    for before in old.by_task():
-        after = next((each for each in new.by_task() if each.tasks == before.tasks), None)
-        if after is not None:
-            yield from _changes("reference: ", before.reference.environment, after.reference.environment)
+    for before, after in _pairs(old, new):
+        yield from _changes("reference: ", before.reference.environment, after.reference.environment)
     rows = {(row.task, row.subject): row for row in new.rows}
     for row in old.rows:
         other = rows.get((row.task, row.subject))

@@ -30,10 +30,8 @@ def packages(python: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 def _of(python: str) -> dict[str, str]:
     """The packages of another interpreter; {} when it cannot list them."""
-    # Python 3.9 and older, in which some environments run, has no attribute "name".
-    program = LIST.replace("d.name", "d.metadata['Name']")
     try:
-        done = subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=SECONDS, check=True)
+        done = subprocess.run([python, "-c", LIST], capture_output=True, text=True, timeout=SECONDS, check=True)
         found = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..results.records import Curve, LayerError, Result, Row, Sample
+from ..results.records import LayerError, Result, Row, Sample
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
@@ -320,7 +320,7 @@ def losses(rows: Iterable[Row]) -> Losses | None:
     return Losses(
         f"{upper}{edge}Z" if upper and edge else "",
         path(shared.reference),
-        tuple(Line(subject, path(curve.losses), _said(curve)) for subject, curve in curves),
+        tuple(Line(subject, path(curve.losses), curve.outcome) for subject, curve in curves),
         tuple(Tick(across(value), f"{value:g}") for value in steps(last) if value == int(value)),
         tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high)),
         across(shared.judged - 0.5) if 0 < shared.judged < len(shared.reference) else None,
@@ -330,8 +330,3 @@ def losses(rows: Iterable[Row]) -> Losses | None:
 
 def _finite(values: Sequence[float]) -> list[tuple[int, float]]:
     return [(step, loss) for step, loss in enumerate(values) if math.isfinite(loss)]
-
-
-def _said(curve: Curve) -> str:
-    end = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), None)
-    return curve.verdict + (f", not finite at step {end}" if end is not None else "")

@@ -15,7 +15,7 @@ from . import detection, layers, limits, numbers, quantisation
 from .cells import written
 from .notes import coverage, notes, speed_sentences, tally
 from .rows import DETECTION, RATIO, fitting, speed_columns, verdict, why_not_counted
-from .style import STYLES, coloured
+from .style import STYLES, Reason, coloured
 from .tables import Column
 from .terminal import speed_reason, tell
 
@@ -62,8 +62,8 @@ def shown(result: Result) -> list[Column[Row]]:
     return [column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)]
 
 
-def reasons(result: Result, by_node: bool = False) -> Iterator[tuple[str, str, str]]:
-    """Why each row is not EQUAL, or why its speed has no verdict: a style, the name of the row, and a sentence.
+def reasons(result: Result, by_node: bool = False) -> Iterator[Reason]:
+    """Why each row is not EQUAL, or why its speed has no verdict.
 
     by_node: leave out what is told with the nodes of the row.
     """
@@ -72,12 +72,12 @@ def reasons(result: Result, by_node: bool = False) -> Iterator[tuple[str, str, s
         causes = row.error.causes(where="; --nodes shows all") if row.error else []
         for style, reason in (("red", row.reason), *((differs, cause) for cause in causes)):
             if reason and not (by_node and layers.told(row)):
-                yield style, f"{row.subject}, {row.task}", reason
+                yield Reason(style, f"{row.subject}, {row.task}", reason)
         for says in detection.undetermined(row):
-            yield STYLES[Verdict.UNTESTED], f"{row.subject}, {row.task}", says
+            yield Reason(STYLES[Verdict.UNTESTED], f"{row.subject}, {row.task}", says)
         slow = speed_reason(row, result.noise.refusal)
         if slow is not None and why_not_counted(row) != "":
-            yield slow[0], f"{row.subject}, speed", slow[1]
+            yield Reason(slow[0], f"{row.subject}, speed", slow[1])
 
 
 def footer(result: Result) -> Iterator[str]:

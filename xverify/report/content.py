@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome
 from . import check, detection, notes, rows, terminal
+from .style import Reason
 from .tables import Column
 
 SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why a row is not EQUAL, or why its speed has no verdict. subject: the name of the row."""
-
-    subject: str
-    text: str
 
 
 def of_files(result: Result) -> bool:
@@ -39,8 +31,7 @@ def columns(result: Result) -> list[Column[Row]]:
 
 def reasons(result: Result) -> Iterator[Reason]:
     """The reasons of all rows, in order."""
-    found = check.reasons(result) if of_files(result) else terminal.reasons(result)
-    yield from (Reason(subject, text) for _, subject, text in found)
+    return check.reasons(result) if of_files(result) else terminal.reasons(result)
 
 
 def footer(result: Result) -> Iterator[str]:

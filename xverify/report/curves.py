@@ -97,7 +97,7 @@ class _Picture:
         for index, ((subject, curve), (mark, colour)) in enumerate(zip(self.curves.items(), looks)):
             # The marks of subjects are on different steps, so that curves which coincide are all visible.
             self._line(curve.losses, mark, colour, start=index, every=len(self.curves), joined=False)
-            self._explain(f"{mark} {_label(subject, curve)}", colour)
+            self._explain(f"{mark} {subject}: {curve.outcome}", colour)
 
     def _draw_axes(self) -> None:
         last = max(1, *(len(each) - 1 for curve in self.curves.values() for each in (curve.reference, curve.losses)))
@@ -196,7 +196,7 @@ def _draw_subjects(upper: Axes, lower: Axes, curves: Mapping[str, Curve]) -> Non
         style: dict[str, Any] = {  # Any: each keyword of matplotlib has a type of its own
             "color": f"C{index % 10}", "linestyle": DASHES[index % len(DASHES)], "marker": ".", "markersize": 3,
         }  # fmt: skip
-        upper.plot(np.arange(len(losses)), losses, label=_label(subject, curve), **style)
+        upper.plot(np.arange(len(losses)), losses, label=f"{subject}: {curve.outcome}", **style)
         distance = _distance(losses, np.array(curve.reference, float))
         lower.plot(np.arange(len(distance)), distance, **style)
 
@@ -218,11 +218,6 @@ def _curves(rows: Iterable[Row]) -> dict[str, Curve]:
 
 def _optimizer(rows: Iterable[Row]) -> str:
     return next(row.training.optimizer for row in rows if row.training and row.training.curve)
-
-
-def _label(subject: str, curve: Curve) -> str:
-    end = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), None)
-    return f"{subject}: {curve.verdict}" + (f", not finite at step {end}" if end is not None else "")
 
 
 def _distance(losses: Array, reference: Array) -> Array:

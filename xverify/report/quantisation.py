@@ -12,7 +12,7 @@ from ..results.figures import Figures
 from ..results.precision import LayerCost, Quantisation
 from ..results.records import Row
 from . import numbers
-from .tables import Column, borderless
+from .tables import Column, borderless, table
 
 SHOWN = 5  # layers, unless all are asked for
 COARSE = 4.0  # how many times larger than necessary a scale is printed in red
@@ -25,12 +25,7 @@ def render(row: Row, out: Console, everything: bool = False) -> None:
         return
     out.print(f"\n[bold]{escape(row.subject)}[/]: what its quantisation costs, by layer")
     if found.layers:
-        table = borderless()
-        for column in COLUMNS:
-            table.add_column(column.title, justify="left" if column.left else "right", no_wrap=True)
-        for layer in found.layers[: None if everything else SHOWN]:
-            table.add_row(*(column.cell(layer) for column in COLUMNS))
-        out.print(table)
+        out.print(table(COLUMNS, found.layers[: None if everything else SHOWN], made=borderless()))
     for line in _lines(found, everything):
         out.print(f"  {escape(line)}", soft_wrap=True)
 
@@ -56,10 +51,6 @@ def _sqnr(figures: Mapping[str, Figures]) -> str:
     )
 
 
-def _decibels(value: float | None) -> str:
-    return numbers.ABSENT if value is None else numbers.decimals(value, 1)
-
-
 def _share(layer: LayerCost) -> str:
     return numbers.ABSENT if layer.share is None else f"{layer.share:.1%}"
 
@@ -76,9 +67,9 @@ COLUMNS: tuple[Column[LayerCost], ...] = (
     Column("kind", lambda each: escape(each.kind), left=True),
     Column("module", lambda each: escape(each.module) or numbers.ABSENT, left=True),
     Column("share", _share),
-    Column("outputs dB", lambda each: _decibels(each.sqnr)),
-    Column("own result dB", lambda each: _decibels(each.local_sqnr)),
-    Column("weights dB", lambda each: _decibels(each.weights_sqnr)),
-    Column("inputs dB", lambda each: _decibels(each.inputs_sqnr)),
+    Column("outputs dB", lambda each: numbers.decimals(each.sqnr, 1)),
+    Column("own result dB", lambda each: numbers.decimals(each.local_sqnr, 1)),
+    Column("weights dB", lambda each: numbers.decimals(each.weights_sqnr, 1)),
+    Column("inputs dB", lambda each: numbers.decimals(each.inputs_sqnr, 1)),
     Column("scale", _coarse),
 )

@@ -1,6 +1,8 @@
-"""The colours of verdicts in a terminal."""
+"""The colours of verdicts, and of the reasons for them, in a terminal."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from rich.markup import escape
 
@@ -25,6 +27,14 @@ STYLES: dict[str, str] = {
     "REFUSED": "red",
     "AMBIGUOUS": "yellow",
 }
+
+
+class Reason(NamedTuple):
+    """Why a row is not EQUAL, or why its speed has no verdict. subject: the name of the row."""
+
+    style: str
+    subject: str
+    text: str
 
 
 def coloured(verdict: str) -> str:

@@ -49,9 +49,11 @@ class Column(Generic[T]):
         return replace(self, title=title, cell=self.brief).narrow()
 
 
-def table(columns: Sequence[Column[T]], rows: Iterable[T], title: str) -> Table:
-    """A table with a line under the titles of its columns. Cells are not broken into several lines."""
-    made = headed(title)
+def table(
+    columns: Sequence[Column[T]], rows: Iterable[T], title: str | None = None, made: Table | None = None
+) -> Table:
+    """A table whose cells are not broken into several lines. made: it, still empty; one of ``headed`` when omitted."""
+    made = headed(title) if made is None else made
     for column in columns:
         made.add_column(escape(column.title), justify="left" if column.left else "right", no_wrap=True)
     for row in rows:

@@ -17,7 +17,7 @@ from . import curves, detection, layers, limits
 from .notes import duration, footer, notes, tally, warnings, where_time_went
 from .rows import details as details_tables
 from .rows import summary
-from .style import STYLES, coloured
+from .style import STYLES, Reason, coloured
 from .training import training_tables
 
 WIDE = 180  # characters in a line when the output is no terminal
@@ -107,17 +107,16 @@ def tell(console: Console, text: str | Text) -> None:
     console.print(text, soft_wrap=not console.is_terminal)
 
 
-def reasons(result: Result, by_layer: bool = False) -> Iterator[tuple[str, str, str]]:
-    """Why each row is not EQUAL, or why its speed has no verdict: a style, the name of the row, and a sentence.
+def reasons(result: Result, by_layer: bool = False) -> Iterator[Reason]:
+    """Why each row is not EQUAL, or why its speed has no verdict.
 
     by_layer: leave out what is told with the layers of the row.
     """
     for of_task in result.by_task():
         task = f", {of_task.tasks[0]}" if len(result.tasks) > 1 else ""
         for row in of_task.rows:
-            yield from (
-                (style, row.subject + task, reason) for style, reason in _reasons(row, of_task.noise.refusal, by_layer)
-            )
+            for style, text in _reasons(row, of_task.noise.refusal, by_layer):
+                yield Reason(style, row.subject + task, text)
 
 
 def _reasons(row: Row, too_noisy: str | None, by_layer: bool) -> Iterator[tuple[str, str]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
-from pathlib import Path
 
 from ..report import html, tables
-from ..results.file import write_json
 from ..version import __version__
-from ..writing import write_text
 from .columns import columns, rate
 from .notes import closing_notes, part_notes, title
 from .records import Part, Reproduction
@@ -17,19 +15,14 @@ from .table import TableRow, table_rows
 SCHEMA_VERSION = 1
 
 
-def write(done: Reproduction, path: str | Path) -> None:
-    """Write the result file. An interrupted write leaves the earlier file unchanged."""
-    write_json(to_dict(done), path)
+def as_json(done: Reproduction) -> str:
+    """The result file."""
+    return json.dumps(to_dict(done), indent=1) + "\n"
 
 
-def write_markdown(done: Reproduction, path: str | Path) -> None:
-    """Write the report as Markdown. An interrupted write leaves the earlier file unchanged."""
-    write_text(markdown(done), path)
-
-
-def write_html(done: Reproduction, path: str | Path) -> None:
-    """Write the reports of all runs so far as one page. An interrupted write leaves the earlier file unchanged."""
-    write_text(html.page([run.result for run in done.part_runs if run.result is not None]), path)
+def page(done: Reproduction) -> str:
+    """The reports of all runs so far as one page."""
+    return html.page([run.result for run in done.part_runs if run.result is not None])
 
 
 def to_dict(done: Reproduction) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from .layers import Layers
@@ -74,6 +75,12 @@ class Curve:
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
+
+    @property
+    def outcome(self) -> str:
+        """The verdict, and the first step whose loss is not finite."""
+        end = next((step for step, loss in enumerate(self.losses) if not math.isfinite(loss)), None)
+        return self.verdict + (f", not finite at step {end}" if end is not None else "")
 
 
 @dataclass(frozen=True)

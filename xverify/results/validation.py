@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
-from .records import Result, Row, Sample
+from .records import Result, Row
 
 LARGEST = 2**53  # of a whole number: programs that read JSON as floats keep it exactly
 FREE = ("environment",)  # values of frameworks, of any kind
@@ -26,30 +26,22 @@ def problems(result: Result) -> Iterator[str]:
     for task in result.receipts:
         if task not in result.tasks or not any(row.task == task for row in result.rows):
             yield f"there is no row of the task {task[:60]!r} - at `$.receipts`"
-    if any(not _known(seconds) or seconds <= 0 for seconds in result.noise.canary_seconds):
+    if any(not math.isfinite(seconds) or seconds <= 0 for seconds in result.noise.canary_seconds):
         yield "seconds must be above 0 - at `$.noise.canary_seconds`"
 
 
 def _timed(row: Row, place: str) -> Iterator[str]:
-    """What is wrong with the timing of a row."""
+    """What is wrong with the timing of a row. A number that was null in the file is NaN or infinite."""
     if row.speed is None:
         return
     samples = (*row.speed.samples, *(sample for run in row.speed.launches for sample in run.repeated_blocks))
     for index, sample in enumerate(samples):
-        if sample.calls < 1 or not _known(sample.seconds) or sample.seconds <= 0:
-            yield f"a block has {_block(sample)}: both must be above 0 - at `{place}.samples[{index}]`"
+        if sample.calls < 1 or not math.isfinite(sample.seconds) or sample.seconds <= 0:
+            block = f"{sample.calls} calls and {sample.seconds!r} seconds"
+            yield f"a block has {block}: both must be above 0 - at `{place}.samples[{index}]`"
     for name, value in (("fps", row.speed.fps), ("seconds_per_step", row.speed.seconds_per_step)):
-        if not _known(value) or value <= 0:
+        if not math.isfinite(value) or value <= 0:
             yield f"{value!r} must be above 0 - at `{place}.{name}`"
-
-
-def _block(sample: Sample) -> str:
-    return f"{sample.calls} calls and {sample.seconds!r} seconds"
-
-
-def _known(value: float) -> bool:
-    """Whether a number was in the file: null is read as NaN or infinity."""
-    return math.isfinite(value)
 
 
 def _numbers(value: object, place: str, name: str = "") -> Iterator[str]:

@@ -80,13 +80,13 @@ def jittor(call: Any, x: Any) -> Loop:
     return loop
 
 
-def tensorflow(call: Any, x: Any) -> Loop:
+def tensorflow(call: Any, *inputs: Any) -> Loop:
     """A tf.function."""
 
     def loop(rerun: int) -> float:
         start = time.perf_counter()
         for _ in range(rerun):
-            y = call(x)  # noqa: F841
+            y = call(*inputs)  # noqa: F841
         return time.perf_counter() - start
 
     return loop
@@ -145,15 +145,7 @@ def jittor_training(learner: Any, *batch: Any) -> Loop:
 
 def tensorflow_training(learner: Any, *batch: Any) -> Loop:
     """Training steps with TensorFlow."""
-    step = learner.step  # a tf.function; a second one would make a second graph
-
-    def loop(rerun: int) -> float:
-        start = time.perf_counter()
-        for _ in range(rerun):
-            loss = step(*batch)  # noqa: F841
-        return time.perf_counter() - start
-
-    return loop
+    return tensorflow(learner.step, *batch)  # a tf.function; a second one would make a second graph
 
 
 def torch_recipe(learner: Any, *batch: Any) -> Loop:
@@ -207,34 +199,19 @@ def jittor_recipe(learner: Any, *batch: Any) -> Loop:
     return loop
 
 
-# Framework -> function that makes the loop, and the mode that it is written for.
-LOOPS = {
-    "torch": (torch, "eager"),
-    "jittor": (jittor, "eager"),
-    "tensorflow": (tensorflow, "graph"),
-    "onnxruntime": (onnxruntime, "all"),
-}
-TRAINING = {
-    "torch": (torch_training, "eager"),
-    "jittor": (jittor_training, "eager"),
-    "tensorflow": (tensorflow_training, "graph"),
-}
-RECIPES = {
-    "torch": (torch_recipe, "eager"),
-    "jittor": (jittor_recipe, "eager"),
-    "tensorflow": (tensorflow_training, "graph"),
-}
-# Task -> framework -> its loop and mode.
-BY_TASK: dict[str, dict[str, tuple[Callable[..., Loop], str]]] = {
-    "forward": LOOPS,
-    "train": TRAINING,
-    "recipe": RECIPES,
+# Framework -> the mode that its loops are written for.
+MODES = {"torch": "eager", "jittor": "eager", "tensorflow": "graph", "onnxruntime": "all"}
+# Task -> framework -> the function that makes the loop.
+BY_TASK: dict[str, dict[str, Callable[..., Loop]]] = {
+    "forward": {"torch": torch, "jittor": jittor, "tensorflow": tensorflow, "onnxruntime": onnxruntime},
+    "train": {"torch": torch_training, "jittor": jittor_training, "tensorflow": tensorflow_training},
+    "recipe": {"torch": torch_recipe, "jittor": jittor_recipe, "tensorflow": tensorflow_training},
 }
 
 
 def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict[str, list[float]]:
     """Seconds per call of each block, in pairs."""
-    write, mode = BY_TASK[task][name]
+    write, mode = BY_TASK[task][name], MODES[name]
     session, folder = Session(), find_model(model)
 
     session.ask(Start(name, threads, "cpu"))

@@ -15,7 +15,7 @@ from ..progress import Listener
 from ..report import content, numbers
 from ..report.matrix import Matrix
 from ..report.progress import progress_listener
-from ..report.style import STYLES
+from ..report.style import STYLES, Reason
 from ..results.records import Result
 from .planning import Planned
 from .run import Swept, Watcher
@@ -65,7 +65,7 @@ def print_matrix(
     console.print(_conclusion(results, missing, done, folder), soft_wrap=True)
 
 
-def _failures(result: Result) -> Iterator[content.Reason]:
+def _failures(result: Result) -> Iterator[Reason]:
     """The reasons of the rows that failed."""
     failed = {row.subject for row in result.rows if row.status != "ok" or (row.error and row.error.verdict.fails)}
     yield from (each for each in content.reasons(result) if each.subject in failed)
