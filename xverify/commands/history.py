@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -85,6 +85,7 @@ def main(args: argparse.Namespace) -> int:
     from ..history.files import scan
     from ..history.index import asked
     from ..report.progress import progress_listener
+    from ..report.terminal import Output
 
     files = scan(args.results)
     question = partial(_look if args.sql is None else _ask, args)
@@ -92,7 +93,9 @@ def main(args: argparse.Namespace) -> int:
         shown, notes = asked(files, args.index, listener, question)
     problem = outputs.delivered(args, shown.makers, shown.render, summary=args.sql is None)
     closed = [f"{files.closed} folder{'s' * (files.closed > 1)} cannot be read"] if files.closed else []
-    _tell([] if args.quiet else [*shown.notes, *notes, *closed])
+    errors = Output(stderr=True)
+    for note in () if args.quiet else (*shown.notes, *notes, *closed):
+        errors.print(f"note: {note}", markup=False, soft_wrap=True)
     if problem:
         raise problem
     return shown.code
@@ -106,15 +109,6 @@ class Shown:
     makers: Makers
     notes: tuple[str, ...]
     code: int
-
-
-def _tell(notes: Sequence[str]) -> None:
-    """Print notes on standard error."""
-    from ..report.terminal import Output
-
-    errors = Output(stderr=True)
-    for note in notes:
-        errors.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -78,15 +78,11 @@ def explain(pins: Path) -> str:
     """Why an environment needs another Python than this one and, when none is found, how to get it. One or two sentences."""
     versions = wanted(pins)
     reason = f"It needs {versions}, and this is Python {_dotted(here())}."
-    return reason if uv() or find(versions) else f"{reason} {how_to_get(versions)}"
-
-
-def how_to_get(versions: Versions) -> str:
-    """A message about where no interpreter of these versions was found, and how to get one."""
-    newest = versions.newest_first()[0]
+    if uv() or find(versions):
+        return reason
     return (
-        f"No other is on the path or in {_pyenv()}. Install one, or type: pip install uv, with which xverify downloads Python "
-        f"{newest}."
+        f"{reason} No other is on the path or in {_pyenv()}. Install one, or type: pip install uv, with which xverify downloads "
+        f"Python {versions.newest_first()[0]}."
     )
 
 

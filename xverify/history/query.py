@@ -69,23 +69,22 @@ def _rank(of: Series) -> tuple[Any, ...]:
 def _where(connection: Connection, asked: Asked, results: int) -> tuple[str, list[Any]]:
     """The condition on series ``s``, and its values."""
     conditions, values = ["true"], []
-    if asked.models and results:
-        known = _known(connection, "model")
-        for name in asked.models:
-            if name not in known:
-                raise UsageError(f"no result of a model {name[:200]!r} is in the folder{nearest(name[:200], known)}")
-        conditions.append("s.model IN (SELECT unnest(?::VARCHAR[]))")
-        values.append(list(asked.models))
-    if asked.subjects and results:
-        known = _known(connection, "subject")
-        for name in asked.subjects:
-            if not any(each == name or each.startswith(f"{name}:") for each in known):
-                raise UsageError(
-                    f"--subjects: no result of {name[:200]!r} is in the folder{nearest(name[:200], known)}"
-                )
-        taken = [each for each in known if {each, each.partition(":")[0]} & set(asked.subjects)]
-        conditions.append("s.subject IN (SELECT unnest(?::VARCHAR[]))")
-        values.append(taken)
+    for column, names, what in (
+        ("model", asked.models, "no result of a model"),
+        ("subject", asked.subjects, "--subjects: no result of"),
+    ):
+        if names and results:
+            known = _known(connection, column)
+            taken: list[str] = []
+            for name in names:
+                found = [
+                    each for each in known if each == name or (column == "subject" and each.startswith(f"{name}:"))
+                ]
+                if not found:
+                    raise UsageError(f"{what} {name[:200]!r} is in the folder{nearest(name[:200], known)}")
+                taken += found
+            conditions.append(f"s.{column} IN (SELECT unnest(?::VARCHAR[]))")
+            values.append(taken)
     return " AND ".join(conditions), values
 
 

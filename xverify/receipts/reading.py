@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..errors import UsageError
+from ..results.file import content
 from ..results.file import read as read_result
 from ..workload.digests import file_digest
 from ..workload.options import RunSettings
@@ -85,14 +86,7 @@ def _decoded(place: Path) -> dict[str, object]:
             f"{place} is no receipt: it has no {RECEIPT}, which a run writes last; name a folder that "
             "xverify run MODEL --receipt DIR wrote to its end"
         )
-    try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError(f"{path} is no receipt: it is larger than {LARGEST >> 20} MiB")
-        values = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON file, or only a part of one: {error}") from None
+    values = content(path, LARGEST, "receipt")
     if not isinstance(values, dict) or "receipt_version" not in values:
         raise UsageError(f"{path} is no receipt of xverify: it has no receipt_version")
     return values

@@ -28,7 +28,7 @@ def read(path: Path) -> Result:
     a number that JSON cannot write: infinity for a ratio, NaN for any other.
     Raises UsageError when the file cannot be read, is no result file, or has a field of a wrong type or with an impossible value.
     """
-    return decoded(_decoded(path), path)
+    return decoded(content(path, LARGEST, "result of xverify run"), path)
 
 
 def decoded(values: Any, source: str | Path) -> Result:  # Any: JSON values
@@ -48,17 +48,17 @@ def decoded(values: Any, source: str | Path) -> Result:  # Any: JSON values
     return result
 
 
-def _decoded(path: Path) -> Any:  # Any: JSON values
-    """The content of a JSON file. Raises UsageError."""
+def content(path: Path, largest: int, what: str) -> Any:  # Any: JSON values
+    """The content of a JSON file. largest: bytes that it may have. what: it is, for messages. Raises UsageError."""
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            text = file.read(largest + 1)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > LARGEST:
-        raise UsageError(f"{path} is no result of xverify run: it is larger than {LARGEST >> 20} MiB")
+    if len(text) > largest:
+        raise UsageError(f"{path} is no {what}: it is larger than {largest >> 20} MiB")
     try:
-        return msgspec.json.decode(content)
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is no JSON file, or only a part of one: {_short(error)}") from None
 

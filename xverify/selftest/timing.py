@@ -163,17 +163,18 @@ def cheats(runs: int, say: Say) -> Iterator[Check]:
 
 def overhead(runs: int, say: Say) -> Iterator[Check]:
     """Compare the harness with a loop written by hand, for each installed framework."""
-    for model, task in byhand.CASES:
-        for name in byhand.BY_TASK[task]:
-            check = compare_with_loop(name, model, task, CORES)
-            say(f"{check.name}: {check.found}")
-            yield check
+    cases = ((name, model, task) for model, task in byhand.CASES for name in byhand.BY_TASK[task])
+    yield from _told((compare_with_loop(*case, CORES) for case in cases), say)
 
 
 def script(runs: int, say: Say) -> Iterator[Check]:
     """Compare the harness with a script in a process of its own, for each policy of memory allocation."""
-    for policy in ALLOCATORS:
-        check = compare_with_script(policy, CORES)
+    yield from _told((compare_with_script(policy, CORES) for policy in ALLOCATORS), say)
+
+
+def _told(found: Iterator[Check], say: Say) -> Iterator[Check]:
+    """The same checks, each of which is reported."""
+    for check in found:
         say(f"{check.name}: {check.found}")
         yield check
 

@@ -20,7 +20,7 @@ import os
 import statistics
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -78,26 +78,15 @@ def used(before: Moment, after: Moment) -> tuple[float, float, float, float]:
     return after.at - before.at, max(waits, default=0.0), others, after.steal - before.steal
 
 
-@dataclass(frozen=True)
-class Block:
-    """What disturbed a block, as shares of its wall-clock time.
+def _reason(delay: float, others: float, steal: float) -> str | None:
+    """Why a block is noisy; None when it is not.
 
-    delay: waiting time of the thread that waited longest.
-    others, steal: use of cores by other processes and by the hypervisor.
+    All are shares of its wall-clock time: waiting of the thread that waited longest, use of cores by other processes, and by the
+    hypervisor.
     """
-
-    delay: float
-    others: float
-    steal: float
-
-    @property
-    def reason(self) -> str | None:
-        """Why the block is noisy; None when it is not."""
-        if self.steal > LIMIT:
-            return "steal"
-        if self.delay > LIMIT and self.others + self.steal > LIMIT:
-            return "other processes"
-        return None
+    if steal > LIMIT:
+        return "steal"
+    return "other processes" if delay > LIMIT and others + steal > LIMIT else None
 
 
 class Gate:
@@ -117,10 +106,10 @@ class Gate:
         """Why this block is noisy; None when it is not."""
         wall, delay, others, steal = used(before, after)
         self.recent.append((wall, others, steal))
-        found = Block(delay / wall, *self._recent_shares())
-        for name in ("delay", "others", "steal"):
-            self.most[name] = max(self.most[name], getattr(found, name))
-        return found.reason
+        shares = (delay / wall, *self._recent_shares())
+        for name, share in zip(("delay", "others", "steal"), shares):
+            self.most[name] = max(self.most[name], share)
+        return _reason(*shares)
 
     def _recent_shares(self) -> tuple[float, float]:
         """The shares of others and of steal in the blocks of the last WINDOW_SECONDS."""
@@ -175,53 +164,41 @@ class Seen:
     """What the gates of all process runs found."""
 
     def __init__(self) -> None:
-        self.rounds = self.dropped = 0
-        self.reasons: Counter[str] = Counter()
-        self.most: dict[str, float] = {}
-        self.culprit: str | None = None
-        self.canaries: list[float] = []
+        self.found = NoiseSummary(limit=LIMIT)
 
     def add(self, gate: Gate) -> None:
         """Add what the gate of one process run found."""
-        self.canaries.append(statistics.median(gate.canaries))
-        self.rounds += gate.rounds
-        self.dropped += gate.dropped
-        self.reasons.update(gate.reasons)
-        self.most = {name: max(value, self.most.get(name, 0.0)) for name, value in gate.most.items()}
-        if gate.dropped:
-            self.culprit = gate.culprit() or self.culprit
+        before = self.found
+        self.found = replace(
+            before,
+            rounds=before.rounds + gate.rounds,
+            dropped=before.dropped + gate.dropped,
+            reasons=dict(Counter(before.reasons) + gate.reasons),
+            most={name: max(value, before.most.get(name, 0.0)) for name, value in gate.most.items()},
+            culprit=(gate.culprit() if gate.dropped else None) or before.culprit,
+            canary_seconds=(*before.canary_seconds, statistics.median(gate.canaries)),
+        )
 
     def refusal(self) -> str | None:
         """Why the machine is too noisy for a judgement of speed, and what to do; None when it is quiet enough."""
-        if not self.rounds or self.dropped / self.rounds <= MAX_DROPPED:
+        found = self.found
+        if not found.rounds or found.dropped / found.rounds <= MAX_DROPPED:
             return None
-        why = ", ".join(f"{reason} in {count}" for reason, count in self.reasons.most_common())
+        why = ", ".join(f"{reason} in {count}" for reason, count in Counter(found.reasons).most_common())
         remedy = (
-            f"{self.culprit}: stop it, or wait until it ends"
-            if self.culprit
+            f"{found.culprit}: stop it, or wait until it ends"
+            if found.culprit
             else "no process of this system explains it: run again later, or on another machine"
         )
-        return f"{self.dropped} of {self.rounds} rounds were noisy ({why}), the limit is {MAX_DROPPED:.0%}; {remedy}"
+        return f"{found.dropped} of {found.rounds} rounds were noisy ({why}), the limit is {MAX_DROPPED:.0%}; {remedy}"
 
     def describe(self) -> NoiseSummary:
         """The record for the result file."""
-        return NoiseSummary(
-            rounds=self.rounds,
-            dropped=self.dropped,
-            reasons=dict(self.reasons),
-            most=self.most,
-            culprit=self.culprit,
-            refusal=self.refusal(),
-            canary_seconds=tuple(self.canaries),
-            limit=LIMIT,
-            missing=tuple(missing()),
-        )
+        return replace(self.found, refusal=self.refusal(), missing=tuple(missing()))
 
     def restore(self, described: NoiseSummary) -> None:
-        """Take over the counts that ``describe`` returned."""
-        self.rounds, self.dropped = described.rounds, described.dropped
-        self.reasons, self.most = Counter(described.reasons), dict(described.most)
-        self.culprit, self.canaries = described.culprit, list(described.canary_seconds)
+        """Go on with the counts that ``describe`` returned."""
+        self.found = replace(described, limit=LIMIT)
 
 
 def _cpu_by_process() -> dict[int, tuple[float, str]]:
