@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..report import numbers
-from ..report.axes import LEFT, RIGHT, TOP, WIDTH, Tick, cross, dot, linear, logarithmic, power_label
+from ..report.axes import LEFT, RIGHT, TOP, WIDTH, Drawing, Tick, cross, dot, linear, logarithmic, power_label
 from ..report.html import tone
 from .changes import LIMITS, RATIO, VERDICT
 from .records import BETTER, WORSE, Point, Series, time_of
@@ -19,31 +19,6 @@ LANES = 40.0  # the height of the panel of verdicts
 LOW, HIGH, RIGHT_HIGH = 0.1, 1e6, 100.0  # the ends of the axis of residuals; the last where every one is below it
 DATES = 4  # labels below a chart
 PLACES = {"good": 2, "warn": 1, "bad": 0}  # the rows of the marks, counted from the bottom
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One measure. top, bottom: of its area. title: what it shows. limits: dashed lines, not labelled. down: labels of its axis."""
-
-    title: str
-    top: float
-    bottom: float
-    down: tuple[Tick, ...]
-    limits: tuple[Tick, ...]
-    whiskers: str
-    dots: str
-    crosses: str
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """The marks of verdicts, by tone: circles, triangles and squares."""
-
-    title: str
-    bottom: float
-    good: str
-    warn: str
-    bad: str
 
 
 @dataclass(frozen=True)
@@ -62,8 +37,8 @@ class Chart:
     left_out: number of results that are older than the first that is drawn.
     """
 
-    verdicts: Verdicts
-    panels: tuple[Panel, ...]
+    verdicts: Drawing
+    panels: tuple[Drawing, ...]
     across: tuple[Tick, ...]
     lines: tuple[Line, ...]
     bottom: float
@@ -79,7 +54,7 @@ def chart(series: Series, points: Sequence[Point]) -> Chart:
     drawn = points[-MOST_POINTS:]
     across = linear(0.0, max(len(drawn) - 1, 1), LEFT + 10, WIDTH - RIGHT - 30)
     verdicts = _verdicts(drawn, across)
-    panels: list[Panel] = []
+    panels: list[Drawing] = []
     bottom = verdicts.bottom
     peaks = _memory("peak memory, MiB", "peak_rss_mib"), _memory("peak memory of the device, MiB", "gpu_peak_mib")
     for make in (_ratios, _residuals, *peaks):
@@ -93,8 +68,8 @@ def chart(series: Series, points: Sequence[Point]) -> Chart:
     )
 
 
-def _verdicts(points: Sequence[Point], across: Places) -> Verdicts:
-    paths: dict[str, list[str]] = {"good": [], "warn": [], "bad": []}
+def _verdicts(points: Sequence[Point], across: Places) -> Drawing:
+    paths = {"good": "", "warn": "", "bad": ""}
     top = TOP + 8
     for index, point in enumerate(points):
         judged = "-" if point.outcome == "ok" else point.outcome
@@ -105,11 +80,12 @@ def _verdicts(points: Sequence[Point], across: Places) -> Verdicts:
             "warn": f"M{x:.1f} {y - 5:.1f}l5 9h-10Z",
             "bad": f"M{x - 4:.1f} {y - 4:.1f}h8l0 8h-8Z",
         }
-        paths[which].append(shape[which])
-    return Verdicts(VERDICT, top + LANES, *("".join(paths[each]) for each in ("good", "warn", "bad")))
+        paths[which] += shape[which]
+    classes = {"good": "marks round-good", "warn": "fill-warn", "bad": "marks square-bad"}
+    return Drawing(says=VERDICT, bottom=top + LANES, paths={classes[each]: path for each, path in paths.items()})
 
 
-def _ratios(points: Sequence[Point], across: Places, top: float) -> Panel | None:
+def _ratios(points: Sequence[Point], across: Places, top: float) -> Drawing | None:
     known = [(index, each, each.ratio) for index, each in enumerate(points) if each.ratio is not None]
     if not known:
         return None
@@ -134,10 +110,11 @@ def _ratios(points: Sequence[Point], across: Places, top: float) -> Panel | None
     dots = _dots(((index, ratio) for index, each, ratio in known if each.compared), across, down)
     crosses = "".join(cross(across(index), down(ratio)) for index, each, ratio in known if not each.compared)
     labels = tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high))
-    return Panel(f"{RATIO}: time / time of {beside}", top, top + HEIGHT, labels, (), whiskers, dots, crosses)
+    paths = {"line-ink": whiskers, "dots": dots, "crosses": crosses}
+    return Drawing(says=f"{RATIO}: time / time of {beside}", bottom=top + HEIGHT, down=labels, paths=paths)
 
 
-def _residuals(points: Sequence[Point], across: Places, top: float) -> Panel | None:
+def _residuals(points: Sequence[Point], across: Places, top: float) -> Drawing | None:
     known = [(index, each.rho) for index, each in enumerate(points) if each.rho is not None]
     if not known:
         return None
@@ -151,23 +128,29 @@ def _residuals(points: Sequence[Point], across: Places, top: float) -> Panel | N
     named = zip(("EQUAL", "DRIFT"), limits, strict=False)
     told = f", with the limits of {' and '.join(f'{name} ({limit:g})' for name, limit in named)}" if limits else ""
     bounds = tuple(Tick(down(limit), "") for limit in limits)
-    dots = _dots(known, across, down)
-    return Panel(f"residual / noise floor{told}", top, top + HEIGHT, labels, bounds, "", dots, "")
+    paths = _only_dots(known, across, down)
+    says = f"residual / noise floor{told}"
+    return Drawing(says=says, bottom=top + HEIGHT, down=labels, limits=bounds, paths=paths)
 
 
-def _memory(title: str, name: str) -> Callable[[Sequence[Point], Places, float], Panel | None]:
+def _memory(title: str, name: str) -> Callable[[Sequence[Point], Places, float], Drawing | None]:
     """The panel of a size. name: of its field."""
 
-    def panel(points: Sequence[Point], across: Places, top: float) -> Panel | None:
+    def panel(points: Sequence[Point], across: Places, top: float) -> Drawing | None:
         known = [(index, size) for index, each in enumerate(points) if (size := getattr(each, name))]
         if not known:
             return None
         most = max(size for _, size in known)
         down = linear(0.0, most * 1.08, top + HEIGHT, top)
         labels = tuple(Tick(down(value), numbers.whole(value)) for value in (0.0, most / 2, most))
-        return Panel(title, top, top + HEIGHT, labels, (), "", _dots(known, across, down), "")
+        paths = _only_dots(known, across, down)
+        return Drawing(says=title, bottom=top + HEIGHT, down=labels, paths=paths)
 
     return panel
+
+
+def _only_dots(known: Iterable[tuple[int, float]], across: Places, down: Places) -> dict[str, str]:
+    return {"line-ink": "", "dots": _dots(known, across, down), "crosses": ""}
 
 
 def _dots(known: Iterable[tuple[int, float]], across: Places, down: Places) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..report.html import template
 from . import query, words
 from .changes import RULE
-from .drawing import chart
+from .drawing import HEIGHT, chart
 from .records import BETTER, CHANGED, IMPROVED, OTHER, REGRESSED, SAME, WORSE, History
 from .tables import Connection
 
@@ -24,6 +24,7 @@ def page(found: History, connection: Connection) -> str:
         history=found,
         listed=found.series[:MOST_LISTED],
         charts=[chart(each, points[each.number]) for each in found.series[:MOST_DRAWN]],
+        height=HEIGHT,
         most_changes=MOST_CHANGES,
         notes=list(words.skipped(found)),
         rule=RULE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 WIDTH, LEFT, RIGHT, TOP = 640.0, 64.0, 12.0, 14.0
 
@@ -15,6 +15,23 @@ class Tick:
 
     place: float
     label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A chart.
+
+    subject, says: what it is of, and what it shows. bottom: the lower end of its area.
+    down, across: labels of its axes. limits: dashed lines. paths: class in the style sheet -> path.
+    """
+
+    subject: str = ""
+    says: str = ""
+    bottom: float
+    down: tuple[Tick, ...] = ()
+    across: tuple[Tick, ...] = ()
+    limits: tuple[Tick, ...] = ()
+    paths: dict[str, str] = field(default_factory=dict)
 
 
 def linear(low: float, high: float, start: float, end: float) -> Callable[[float], float]:

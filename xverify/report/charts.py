@@ -11,7 +11,7 @@ from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
 from . import numbers
-from .axes import LEFT, RIGHT, TOP, WIDTH, Tick, cross, dot, linear, logarithmic, power_label, steps
+from .axes import LEFT, RIGHT, TOP, WIDTH, Drawing, Tick, cross, dot, linear, logarithmic, power_label, steps
 
 LOW, HIGH = 0.1, 1e6  # the ends of a logarithmic axis of residual / noise floor
 MOST_SAMPLES = 3000  # points of one row
@@ -30,21 +30,16 @@ class Mark:
     verdict: str
 
 
-@dataclass(frozen=True)
-class Paired:
+@dataclass(frozen=True, kw_only=True)
+class Paired(Drawing):
     """Speed on one axis, and error in units of the noise floor on the other.
 
-    bottom: place of the lower axis. corner: place of the limit of EQUAL; below it, rows are right.
-    error: what the vertical axis shows. left_out: numbers of the rows without a speed that counts, or without a ratio.
+    corner: place of the limit of EQUAL; below it, rows are right.
+    left_out: numbers of the rows without a speed that counts, or without a ratio.
     """
 
     marks: tuple[Mark, ...]
-    across: tuple[Tick, ...]
-    down: tuple[Tick, ...]
-    limits: tuple[Tick, ...]
     corner: float
-    bottom: float
-    error: str
     left_out: tuple[int, ...]
 
 
@@ -71,34 +66,16 @@ class Fault:
     index: int
 
 
-@dataclass(frozen=True)
-class Strip:
-    """R of every layer of a row in the order of computation.
+@dataclass(frozen=True, kw_only=True)
+class Strip(Drawing):
+    """R of every layer of a row in the order of computation. The paths are of the layers that are EQUAL, and of all others.
 
-    equal: the path of the layers that are EQUAL. faults: the first layers that are not. others: the path of further ones.
+    faults: the first layers that are not EQUAL, in place of the path. width: of a line of the paths. count: of all layers.
     """
 
-    subject: str
-    equal: str
-    others: str
     faults: tuple[Fault, ...]
-    limits: tuple[Tick, ...]
-    down: tuple[Tick, ...]
     width: float
-    bottom: float
     count: int
-
-
-@dataclass(frozen=True)
-class Samples:
-    """The seconds of a call in every timed block of a row, in the order of time. dropped: those of rounds that do not count."""
-
-    subject: str
-    kept: str
-    dropped: str
-    down: tuple[Tick, ...]
-    bottom: float
-    says: str
 
 
 @dataclass(frozen=True)
@@ -110,17 +87,12 @@ class Line:
     verdict: str
 
 
-@dataclass(frozen=True)
-class Losses:
+@dataclass(frozen=True, kw_only=True)
+class Losses(Drawing):
     """Loss curves with the band of the reference's replicas. judged: place after which nothing is judged; None for the end."""
 
-    band: str
-    reference: str
     lines: tuple[Line, ...]
-    across: tuple[Tick, ...]
-    down: tuple[Tick, ...]
     judged: float | None
-    bottom: float
 
 
 # -- speed and error --------------------------------------------------------------------------------------------------
@@ -148,14 +120,14 @@ def paired(result: Result) -> Paired | None:
         bounds, error = [OWN_EQUAL], "residual / float32's"
     drawn = tuple(number for number, _, _ in shown)
     return Paired(
-        tuple(_mark(number, row, ratio, across, down) for number, row, ratio in shown),
-        tuple(Tick(across(value), numbers.figure(value)) for value in steps(max(ends) * 1.05)),
-        tuple(Tick(down(10.0**power), power_label(power)) for power in range(-1, 7)),
-        tuple(Tick(down(limit), f"{limit:g}") for limit in bounds),
-        down(bounds[0]),
-        bottom,
-        error,
-        tuple(number for number, _, _ in found if number not in drawn),
+        says=error,
+        bottom=bottom,
+        marks=tuple(_mark(number, row, ratio, across, down) for number, row, ratio in shown),
+        across=tuple(Tick(across(value), numbers.figure(value)) for value in steps(max(ends) * 1.05)),
+        down=tuple(Tick(down(10.0**power), power_label(power)) for power in range(-1, 7)),
+        limits=tuple(Tick(down(limit), f"{limit:g}") for limit in bounds),
+        corner=down(bounds[0]),
+        left_out=tuple(number for number, _, _ in found if number not in drawn),
     )
 
 
@@ -234,15 +206,14 @@ def strip(row: Row) -> Strip | None:
         else:
             faults.append(Fault(x + (width - wide) / 2, wide, min(y, bottom - 3), layer.verdict, layer.layer, index))
     return Strip(
-        row.subject,
-        "".join(equal),
-        "".join(others),
-        tuple(faults),
-        tuple(Tick(down(limit), f"{limit:g}") for limit in (limits.EQUAL_R, limits.DRIFT_R)),
-        tuple(Tick(down(10.0**power), power_label(power)) for power in ((0, 1, 2) if right else (0, 3, 6))),
-        max(min(0.8 * width, 12.0), 0.5),
-        bottom,
-        len(found.layers),
+        subject=row.subject,
+        bottom=bottom,
+        paths={"line-good": "".join(equal), "line-bad": "".join(others)},
+        faults=tuple(faults),
+        limits=tuple(Tick(down(limit), f"{limit:g}") for limit in (limits.EQUAL_R, limits.DRIFT_R)),
+        down=tuple(Tick(down(10.0**power), power_label(power)) for power in ((0, 1, 2) if right else (0, 3, 6))),
+        width=max(min(0.8 * width, 12.0), 0.5),
+        count=len(found.layers),
     )
 
 
@@ -255,12 +226,12 @@ def _worst(layer: LayerError) -> float:
 # -- samples ----------------------------------------------------------------------------------------------------------
 
 
-def samples(rows: Iterable[Row]) -> list[Samples]:
+def samples(rows: Iterable[Row]) -> list[Drawing]:
     """The timed blocks of each row that has some."""
     return [made for row in rows if (made := _samples(row)) is not None]
 
 
-def _samples(row: Row) -> Samples | None:
+def _samples(row: Row) -> Drawing | None:
     found = [each for each in row.speed.samples if _is_known(each)] if row.speed is not None else []
     if not found:
         return None
@@ -280,7 +251,8 @@ def _samples(row: Row) -> Samples | None:
             dropped.append(cross(x, y))
     says = f"{len(found)} blocks, {sum(each.dropped is not None for each in found)} of them in dropped rounds"
     ticks = tuple(Tick(down(value), _time(value, top)) for value in (0.0, top / 2, top))
-    return Samples(row.subject, "".join(kept), "".join(dropped), ticks, bottom, says)
+    paths = {"dots": "".join(kept), "crosses": "".join(dropped)}
+    return Drawing(subject=row.subject, says=says, bottom=bottom, down=ticks, paths=paths)
 
 
 def _time(value: float, top: float) -> str:
@@ -318,13 +290,12 @@ def losses(rows: Iterable[Row]) -> Losses | None:
     edge = "".join(f"L{across(step):.1f} {down(loss):.1f}" for step, loss in back)
     upper = path(shared.high)
     return Losses(
-        f"{upper}{edge}Z" if upper and edge else "",
-        path(shared.reference),
-        tuple(Line(subject, path(curve.losses), curve.outcome) for subject, curve in curves),
-        tuple(Tick(across(value), f"{value:g}") for value in steps(last) if value == int(value)),
-        tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high)),
-        across(shared.judged - 0.5) if 0 < shared.judged < len(shared.reference) else None,
-        bottom,
+        bottom=bottom,
+        paths={"band": f"{upper}{edge}Z" if upper and edge else "", "reference": path(shared.reference)},
+        lines=tuple(Line(subject, path(curve.losses), curve.outcome) for subject, curve in curves),
+        across=tuple(Tick(across(value), f"{value:g}") for value in steps(last) if value == int(value)),
+        down=tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high)),
+        judged=across(shared.judged - 0.5) if 0 < shared.judged < len(shared.reference) else None,
     )
 
 
