@@ -51,15 +51,14 @@ def add_arguments(parser: Parser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Check the files, print the report, and return the exit code of the verdict."""
     from ..checking.api import check
-    from ..report.check import render
     from ..report.progress import progress_listener
-    from ..report.terminal import console
+    from ..report.terminal import console, render
 
     outputs.check(args, OPTIONS)
     asked = _arguments.values(args, OPTIONS)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
         result, problem = measured(lambda: check(args.files, json=args.json, listener=listener, **settings))
-    show = partial(render, result, console(), quiet=args.quiet, by_node=args.nodes, details=args.details)
+    show = partial(render, result, console(), quiet=args.quiet, by_layer=args.nodes, details=args.details)
     outputs.deliver(args, of_results([result]), show, problem)
     return result.exit_code

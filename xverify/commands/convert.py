@@ -44,10 +44,9 @@ def main(args: argparse.Namespace) -> int:
     """Convert, check, print the report of the check, and return the exit code of its verdict."""
     from ..conversion.api import convert
     from ..conversion.checked import conclusion
-    from ..report.check import report
     from ..report.progress import progress_listener
     from ..report.style import coloured
-    from ..report.terminal import console
+    from ..report.terminal import console, report
 
     asked = _arguments.values(args, OPTIONS)
     with progress_listener(args.quiet) as listener:
@@ -55,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
         result, problem = measured(lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings))
     out = console()
     if not args.quiet:
-        report(result, out, by_node=args.nodes, details=args.details)
+        report(result, out, args.nodes, args.details)
     out.print(
         f"{coloured(result.verdict)} {escape(args.out)}: {escape(conclusion(result, args.accept))}", soft_wrap=True
     )

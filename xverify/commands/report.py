@@ -30,7 +30,7 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Make the reports, and return the exit code of the worst result."""
-    from ..report import check, content, terminal
+    from ..report import content, terminal
 
     outputs.check(args, OPTIONS)
     paths = [Path(name) for name in args.files]
@@ -41,10 +41,8 @@ def main(args: argparse.Namespace) -> int:
             return
         out = terminal.console()
         for path, result in zip(paths, results):
-            if content.of_files(result):
-                check.render(result, out, details=args.details)
-            else:
-                terminal.render(result, out, file=str(path), details=args.details)
+            file = None if content.of_files(result) else str(path)
+            terminal.render(result, out, file=file, details=args.details)
 
     outputs.deliver(args, of_results(results), show, summary=False)
     return content.worst(results).exit_code

@@ -1,83 +1,34 @@
-"""Print the result of a check of model files."""
+"""What a report of a check of model files holds: its columns, and its sentences."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from rich.console import Console
 from rich.markup import escape
 
 from ..results.figures import Figures
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
-from . import detection, layers, limits, numbers, quantisation
+from . import detection, numbers
 from .cells import written
-from .notes import coverage, notes, speed_sentences, tally
-from .rows import DETECTION, RATIO, fitting, speed_columns, verdict, why_not_counted
-from .style import STYLES, Reason, coloured
-from .tables import Column
-from .terminal import speed_reason, tell
+from .notes import coverage, speed_sentences
+from .notes import notes as notes_of_run
+from .rows import DETECTION, RATIO, fitting, speed_columns, verdict
+from .tables import Column, FirstThatFits
 
 QUESTIONS = {"runtime": "computes what the file says", "conversion": "says what the reference says"}
 
 
-def render(
-    result: Result,
-    console: Console,
-    quiet: bool = False,
-    by_node: bool = False,
-    details: bool = False,
-) -> None:
-    """Print a result.
-
-    quiet: print the last line alone.
-    by_node: also print every node.
-    details: also print every sentence on what was checked.
-    """
-    if not quiet:
-        report(result, console, by_node, details)
-    seconds = result.timeline.get("total_seconds", 0.0)
-    text = f"{escape(result.model)}: {tally(result.rows, 'answers')}; {seconds:.1f} s"
-    tell(console, f"{coloured(result.verdict)} {text}")
-
-
-def report(result: Result, console: Console, by_node: bool, details: bool) -> None:
-    """Print a result without its last line."""
+def summary(result: Result) -> FirstThatFits:
+    """The table of all rows, with as many columns as fit into the width of the console."""
     title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
-    console.print(fitting(shown(result), DISPENSABLE, result, title))
-    for style, label, reason in reasons(result, by_node):
-        tell(console, f"  [{style}]{escape(label)}[/]: {escape(reason)}")
-    for row in result.rows:
-        quantisation.render(row, console, everything=by_node)
-    if by_node:
-        for row in result.rows:
-            layers.render(row, console)
-    for line in footer(result) if details else (limits.of_check(result), *_notes(result)):
-        tell(console, f"[dim]{escape(line)}[/]")
+    return fitting(shown(result), DISPENSABLE, result, title)
 
 
 def shown(result: Result) -> list[Column[Row]]:
     """The columns that this result has figures for."""
     return [column for column in (*COLUMNS, *speed_columns(result)) if column.title in ALWAYS or _known(result, column)]
-
-
-def reasons(result: Result, by_node: bool = False) -> Iterator[Reason]:
-    """Why each row is not EQUAL, or why its speed has no verdict.
-
-    by_node: leave out what is told with the nodes of the row.
-    """
-    for row in result.rows:
-        differs = STYLES.get(row.error.verdict, "red") if row.error else "red"
-        causes = row.error.causes(where="; --nodes shows all") if row.error else []
-        for style, reason in (("red", row.reason), *((differs, cause) for cause in causes)):
-            if reason and not (by_node and layers.told(row)):
-                yield Reason(style, f"{row.subject}, {row.task}", reason)
-        for says in detection.undetermined(row):
-            yield Reason(STYLES[Verdict.UNTESTED], f"{row.subject}, {row.task}", says)
-        slow = speed_reason(row, result.noise.refusal)
-        if slow is not None and why_not_counted(row) != "":
-            yield Reason(slow[0], f"{row.subject}, speed", slow[1])
 
 
 def footer(result: Result) -> Iterator[str]:
@@ -99,15 +50,15 @@ def footer(result: Result) -> Iterator[str]:
         items = f", {result.settings.batch} images a call" if result.item == "image" else ""
         yield f"Timed: the first input case{items}"
         yield from speed_sentences(result)
-    yield from _notes(result)
+    yield from notes(result)
 
 
-def _notes(result: Result) -> Iterator[str]:
+def notes(result: Result) -> Iterator[str]:
     """The notes on files, and on the check."""
     for row in result.rows:
         if row.task == result.tasks[-1]:
             yield from (f"Note: {row.subject}: {note}" for note in row.notes)
-    yield from notes(result)
+    yield from notes_of_run(result)
 
 
 def _known(result: Result, column: Column[Row]) -> bool:

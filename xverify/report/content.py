@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome
-from . import check, detection, notes, rows, terminal
+from . import check, detection, limits, notes, rows
+from . import reasons as why
 from .style import Reason
-from .tables import Column
+from .tables import Column, FirstThatFits
 
 SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)
 
@@ -29,9 +30,24 @@ def columns(result: Result) -> list[Column[Row]]:
     return check.shown(result) if of_files(result) else list(rows.shown(result))
 
 
-def reasons(result: Result) -> Iterator[Reason]:
-    """The reasons of all rows, in order."""
-    return check.reasons(result) if of_files(result) else terminal.reasons(result)
+def summary(result: Result) -> FirstThatFits:
+    """The table of rows, with as many columns as fit into the width of the console."""
+    return check.summary(result) if of_files(result) else rows.summary(result)
+
+
+def reasons(result: Result, by_layer: bool = False) -> Iterator[Reason]:
+    """The reasons of all rows, in order. by_layer: leave out what is told with the layers or nodes of a row."""
+    return why.of_files(result, by_layer) if of_files(result) else why.of_run(result, by_layer)
+
+
+def brief(result: Result) -> Iterator[str]:
+    """What the result does not show, in one sentence, and the notes."""
+    if of_files(result):
+        yield limits.of_check(result)
+        yield from check.notes(result)
+    else:
+        yield limits.of_run(result)
+        yield from notes.notes(result)
 
 
 def footer(result: Result) -> Iterator[str]:

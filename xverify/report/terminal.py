@@ -11,13 +11,11 @@ from rich.segment import Segment
 from rich.text import Text
 
 from ..errors import printable
-from ..results.records import Result, Row
-from ..results.verdicts import Verdict
-from . import curves, detection, layers, limits
-from .notes import duration, footer, notes, tally, warnings, where_time_went
+from ..results.records import Result
+from . import content, curves, layers, quantisation
+from .notes import duration, warnings, where_time_went
 from .rows import details as details_tables
-from .rows import summary
-from .style import STYLES, Reason, coloured
+from .style import coloured
 from .training import training_tables
 
 WIDE = 180  # characters in a line when the output is no terminal
@@ -63,39 +61,41 @@ def render(
 
     quiet: print the last line alone.
     file: the path of the result file, for the last line.
-    by_layer: also print every layer.
+    by_layer: also print every layer, or every node of a model file.
     details: also print times and memory in detail, the loss curves, and every sentence on what was checked.
     """
     if not quiet:
-        _print_report(result, console, by_layer, details)
-    spent = "" if quiet else where_time_went(result) if details else duration(result)
-    parts = [tally(result.rows, "subjects"), file or "", spent]
+        report(result, console, by_layer, details)
+    if content.of_files(result):
+        spent = f"{result.timeline.get('total_seconds', 0.0):.1f} s"
+    else:
+        spent = "" if quiet else where_time_went(result) if details else duration(result)
+    parts = [content.tally(result), file or "", spent]
     summary_line = f"{escape(result.model)}: {escape('; '.join(filter(None, parts)))}"
     tell(console, f"{coloured(result.verdict)} {summary_line}")
 
 
-def _print_report(result: Result, console: Console, by_layer: bool, details: bool) -> None:
-    for warning in warnings(result):
+def report(result: Result, console: Console, by_layer: bool, details: bool) -> None:
+    """Print a result without its last line."""
+    of_run = not content.of_files(result)
+    for warning in warnings(result) if of_run else ():
         tell(console, f"[yellow]{escape(warning)}[/]")
-    console.print(summary(result))
-    for shown in details_tables(result) if details else ():
+    console.print(content.summary(result))
+    for shown in details_tables(result) if details and of_run else ():
         console.print(shown)
     for part in training_tables(result.rows):
         tell(console, part) if isinstance(part, Text) else console.print(part)
-    plot = (
-        curves.in_terminal(result.rows, min(CURVE_WIDTH, console.width), plain=not console.is_terminal)
-        if details
-        else ""
-    )
+    width = min(CURVE_WIDTH, console.width)
+    plot = curves.in_terminal(result.rows, width, plain=not console.is_terminal) if details else ""
     if plot:
         console.print(Text.from_ansi(plot), soft_wrap=True)
-    for style, label, reason in reasons(result, by_layer):
+    for style, label, reason in content.reasons(result, by_layer):
         tell(console, f"  [{style}]{escape(label)}[/]: {escape(reason)}")
-    if by_layer:
-        for row in result.rows:
-            layers.render(row, console, reasons=False)
-    found = (*detection.sentences(result), *footer(result)) if details else (limits.of_run(result), *notes(result))
-    for line in found:
+    for row in result.rows:
+        quantisation.render(row, console, everything=by_layer)
+    for row in result.rows if by_layer else ():
+        layers.render(row, console, reasons=False)
+    for line in content.footer(result) if details else content.brief(result):
         tell(console, f"[dim]{escape(line)}[/]")
 
 
@@ -105,43 +105,3 @@ def tell(console: Console, text: str | Text) -> None:
     text: a text, or rich's markup.
     """
     console.print(text, soft_wrap=not console.is_terminal)
-
-
-def reasons(result: Result, by_layer: bool = False) -> Iterator[Reason]:
-    """Why each row is not EQUAL, or why its speed has no verdict.
-
-    by_layer: leave out what is told with the layers of the row.
-    """
-    for of_task in result.by_task():
-        task = f", {of_task.tasks[0]}" if len(result.tasks) > 1 else ""
-        for row in of_task.rows:
-            for style, text in _reasons(row, of_task.noise.refusal, by_layer):
-                yield Reason(style, row.subject + task, text)
-
-
-def _reasons(row: Row, too_noisy: str | None, by_layer: bool) -> Iterator[tuple[str, str]]:
-    """Why the row is not EQUAL, or why its speed has no verdict: a style and a sentence.
-
-    too_noisy: why the machine is too noisy; this is printed once for all rows, and not here.
-    """
-    causes = row.error.causes(where="; --layers shows all") if row.error and row.training is None else []
-    reasons = [row.reason] if row.reason else causes
-    drifts = row.error is not None and row.error.verdict == Verdict.DRIFT
-    equal = row.error is not None and row.error.verdict <= Verdict.EQUAL and row.reason is None
-    if not (by_layer and layers.told(row)):
-        yield from (("dim" if equal else "yellow" if drifts else "red", reason) for reason in reasons)
-    yield from ((STYLES[Verdict.UNTESTED], says) for says in detection.undetermined(row))
-    why = speed_reason(row, too_noisy)
-    if why is not None and (drifts or equal or not reasons):
-        yield why
-
-
-def speed_reason(row: Row, too_noisy: str | None) -> tuple[str, str] | None:
-    """Why the speed of a row is REFUSED or AMBIGUOUS: a style and a sentence; None when no reason is needed.
-
-    too_noisy: why the machine is too noisy; this is printed once for all rows, and not here.
-    """
-    speed = row.speed
-    if speed is None or speed.reason is None or speed.reason == too_noisy:
-        return None
-    return (STYLES[speed.verdict], speed.reason) if speed.verdict in ("REFUSED", "AMBIGUOUS") else None
