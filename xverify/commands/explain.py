@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from ..errors import UsageError, nearest
 from ..report import layers
+from ..report.notes import few
 from ..report.terminal import console
 from ..results.file import read
 from ..results.records import Result
@@ -51,6 +52,6 @@ def _explain(result: Result, of_several: bool, subject: str | None, faults: bool
     if untested:
         out.print(
             f"\n{len(untested)} of {len(untested) + reference.tested} weights and constants UNTESTED: a fault in them would not "
-            f"show on these inputs: {', '.join(untested[:8])}{', …' if len(untested) > 8 else ''}",
+            f"show on these inputs: {few(untested, 8)}",
             markup=False,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import UsageError, nearest
@@ -17,7 +17,7 @@ from .tables import Connection
 MOST_PROBLEMS = 3  # files that cannot be read and are named
 MOST_ROWS = 1_000_000  # rows of an answer
 ORDER = (REGRESSED, IMPROVED, CHANGED, SAME)
-CHANGE = ("measure", "effect", "created", "path", "newest", "before", "after", "factor", "reason")
+CHANGE = ", ".join("f.path" if each.name == "path" else f"c.{each.name}" for each in fields(Change))
 KEY = ", ".join(f's."{name}"' for name in Key._fields)
 
 
@@ -97,15 +97,14 @@ def _changes(
 ) -> dict[int, list[Change]]:
     """Series -> its changes, the newest first."""
     rows = connection.execute(
-        f"SELECT c.series, {', '.join('f.path' if name == 'path' else f'c.{name}' for name in CHANGE)}, c.meanwhile "
-        f"FROM changes c JOIN series s USING (series) JOIN files f USING (file) WHERE {where} "
+        f"SELECT c.series, {CHANGE} FROM changes c JOIN series s USING (series) JOIN files f USING (file) WHERE {where} "
         f"{'AND c.created >= ?' if since is not None else ''} ORDER BY c.created DESC, c.measure DESC",
         [*values, *([since] if since is not None else [])],
     ).fetchall()
     found: dict[int, list[Change]] = {}
-    for series, *values, meanwhile in rows:
-        named = dict(zip(CHANGE, values))
-        found.setdefault(series, []).append(Change(**named, meanwhile=tuple(json.loads(meanwhile))))
+    for series, *values in rows:
+        meanwhile = tuple(json.loads(values[-1]))
+        found.setdefault(series, []).append(replace(Change(*values), meanwhile=meanwhile))
     return found
 
 
@@ -126,8 +125,8 @@ def points(connection: Connection, series: Sequence[int]) -> dict[int, list[Poin
         [list(series)],
     ).fetchall()
     found: dict[int, list[Point]] = {}
-    for number, *fields in rows:
-        found.setdefault(number, []).append(Point(*fields))
+    for number, *values in rows:
+        found.setdefault(number, []).append(Point(*values))
     return found
 
 

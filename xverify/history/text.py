@@ -6,6 +6,7 @@ import datetime
 import json
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from typing import Any
 
 from ..report import tables
@@ -18,7 +19,7 @@ from .query import Answer
 from .records import CHANGED, IMPROVED, REGRESSED, SAME, Change, History, Key, Series
 
 MOST_SERIES = 200  # of one heading of a Markdown page, which a pull request may hold
-OF_CHANGE = ("measure", "effect", "created", "path", "newest", "before", "after", "factor", "reason", "meanwhile")
+OF_CHANGE = tuple(each.name for each in fields(Change))
 HEAD = (*Key._fields, "results", "standing", "newly_worse", *OF_CHANGE)
 
 
@@ -56,7 +57,7 @@ def _series(of: Series) -> dict[str, object]:
 
 
 def _change(of: Change) -> dict[str, object]:
-    return {name: getattr(of, name) for name in OF_CHANGE} | {"created": _time(of.created)}
+    return vars(of) | {"created": _time(of.created)}
 
 
 def _time(of: datetime.datetime | None) -> str | None:
