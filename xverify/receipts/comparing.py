@@ -11,7 +11,19 @@ from ..results.verdicts import Outcome, Verdict
 from .records import Packages
 
 # Settings that differ between a run and its repetition from a receipt without any change of what is computed.
-OF_PLACE = ("model", "weights", "weights_digest", "data", "notes", "subjects", "task", "trust", "max_weights", "python")
+OF_PLACE = (
+    "model",
+    "asked",
+    "weights",
+    "weights_digest",
+    "data",
+    "notes",
+    "subjects",
+    "task",
+    "trust",
+    "max_weights",
+    "python",
+)
 HOST = ("cpu", "cores", "memory_gib", "system", "python")
 MOST_PACKAGES = 12  # that a sentence names
 KINDS = ("row", "check", "layer", "output")
