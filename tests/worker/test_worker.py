@@ -28,7 +28,7 @@ from xverify.messages import (
 )
 from xverify.messages.codec import Refusal
 from xverify.weights import digest, npz
-from xverify.worker.handlers import handlers
+from xverify.worker.handlers import Group
 from xverify.worker.session import Session
 from xverify.workload import probe
 from xverify.workload.keys import case_key
@@ -230,9 +230,9 @@ def test_every_request_has_one_handler_that_returns_its_reply():
 
 
 def test_a_handler_that_returns_something_else_than_its_request_names_is_no_handler():
-    class Group:
+    class Counting(Group):
         def count(self, request: GraphCount) -> str:
             """Return what is no number."""
 
     with pytest.raises(TypeError, match=r"count returns <class 'str'>, and GraphCount is answered by int \| None"):
-        handlers(Group())
+        Counting(None).handlers()

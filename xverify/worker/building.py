@@ -18,14 +18,11 @@ from ..weights import canonical, npz
 from ..weights.names import rename, rename_all
 from ..weights.proposals import Undeclared, with_proposal
 from ..workload.losses import TARGET
-from .state import State
+from .handlers import Group
 
 
-class Building:
+class Building(Group):
     """Handlers of requests about the process and its model."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
 
     def start(self, request: Start) -> Started:
         """Import the framework. Raises NotInstalled when it is absent."""

@@ -9,16 +9,13 @@ from ..framework import converter
 from ..framework.converter import Job
 from ..messages.conversion import Convert
 from ..weights import npz
-from .state import State
+from .handlers import Group
 
 LONGEST = 600  # characters of an error that a message quotes
 
 
-class ConversionWork:
+class ConversionWork(Group):
     """Handlers of requests about a conversion."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
 
     def convert(self, request: Convert) -> str:
         """Do one step. What a converter raises becomes one line."""

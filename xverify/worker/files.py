@@ -26,14 +26,11 @@ from ..weights.canonical import Array
 from ..workload import probe
 from ..workload.keys import case_key
 from .fed import feed
-from .state import State
+from .handlers import Group
 
 
-class FileWork:
+class FileWork(Group):
     """Handlers of requests about a model file."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
 
     def read_signature(self, request: ReadSignature) -> Signature:
         """Read the signature, and use its names from now on unless ``Build`` gave names."""

@@ -35,6 +35,7 @@ from ..verdict.findings import ReplayReport
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from .handlers import Group
 from .state import State
 
 if TYPE_CHECKING:  # only the worker of torch can import these modules
@@ -45,11 +46,11 @@ WITNESS = 0.5  # seconds that it may take to draw each weight anew by itself
 LEAST_CASES = 2  # a single case could not show that an output is constant
 
 
-class GraphWork:
+class GraphWork(Group):
     """Handlers of requests about an ONNX graph."""
 
     def __init__(self, state: State) -> None:
-        self.state = state
+        super().__init__(state)
         self.graphs: dict[str, Graph] = {}  # by file
 
     # -- in the worker of a runtime -----------------------------------------------------------------------------------

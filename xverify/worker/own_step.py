@@ -15,6 +15,7 @@ from ..messages.own_step import OwnStepsTaken
 from ..messages.training import TrainingPrepared
 from ..weights import npz
 from ..weights.canonical import Array
+from .handlers import Group
 from .state import State
 from .timing import time_calls
 from .training import labelled_batches
@@ -26,14 +27,14 @@ def named_batch(state: State, batch: tuple[Array, ...]) -> Natives:
     return {name: state.framework.to_native(array, layouts[name]) for name, array in zip(layouts, batch)}
 
 
-class OwnStepSession:
+class OwnStepSession(Group):
     """Handlers of requests about a user's own training step.
 
     mode: the mode in which it is timed. batches: by the names of the spec, as native tensors.
     """
 
     def __init__(self, state: State) -> None:
-        self.state = state
+        super().__init__(state)
         self.mode = ""
         self.batches: list[Natives] = []
 

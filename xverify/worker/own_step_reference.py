@@ -11,19 +11,16 @@ from ..messages import own_step as messages
 from ..messages.own_step import OwnTruthComputed
 from ..weights import npz
 from ..weights.canonical import Arrays
+from .handlers import Group
 from .own_step import named_batch
-from .state import State
 from .training import labelled_batches
 
 if TYPE_CHECKING:
     from ..float64.own_step import Code, Steps
 
 
-class OwnStepReference:
+class OwnStepReference(Group):
     """Handlers of requests to the reference of a run whose model files make their own step."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
 
     def train(self, request: messages.TrainOwnSteps) -> tuple[str, ...]:
         """Train in float32; see float64.own_step.Steps."""

@@ -24,20 +24,21 @@ from ..verdict.matching import Place
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from .handlers import Group
 from .soundness import between
 from .state import State
 
 CALIBRATION_BATCH = 8  # least number of items: a variance of one or two values is too inaccurate
 
 
-class ReferenceWork:
+class ReferenceWork(Group):
     """Handlers of requests to a reference.
 
     planted: the layer of torch that has a fault now; None when there is none.
     """
 
     def __init__(self, state: State) -> None:
-        self.state = state
+        super().__init__(state)
         self.planted: Any = None
 
     def read_parameters(self, request: messages.ReadParameters) -> ParametersRead:

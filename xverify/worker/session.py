@@ -22,7 +22,7 @@ from .building import Building
 from .conversion import ConversionWork
 from .files import FileWork
 from .graph import GraphWork
-from .handlers import Handlers, handlers
+from .handlers import Group, Handlers
 from .own_step import OwnStepSession
 from .own_step_reference import OwnStepReference
 from .reference import ReferenceWork
@@ -40,7 +40,7 @@ class Session:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.state = State(clock)
         self.training = TrainingSession(self.state)
-        groups = (
+        groups: tuple[Group, ...] = (
             Building(self.state),
             Timing(self.state),
             ReferenceWork(self.state),
@@ -52,9 +52,9 @@ class Session:
             TrainingReference(self.state),
             OwnStepSession(self.state),
             OwnStepReference(self.state),
-            WeightFileWork(),
+            WeightFileWork(self.state),
         )
-        self.handlers: Handlers = {kind: handler for group in groups for kind, handler in handlers(group).items()}
+        self.handlers: Handlers = {kind: handler for group in groups for kind, handler in group.handlers().items()}
 
     def ask(self, request: Request[ReplyType]) -> ReplyType:
         """Do what a request asks. Raises the exceptions of its handler, and Failed for a request without a handler."""

@@ -22,7 +22,7 @@ from ..weights import npz
 from ..weights.canonical import Array
 from ..weights.names import rename_layers
 from ..workload import probe
-from .state import State
+from .handlers import Group
 
 ATTEMPTS = 8  # pairs of passes; a rare random operation may leave some pairs equal
 LONG_SUM = 2**20  # terms; the order of the terms of such a sum may change from call to call
@@ -65,11 +65,8 @@ def sums(array: Array) -> tuple[Array, Array, Array]:
     return table.sum(axis=0, dtype=np.uint64), table.sum(axis=1, dtype=np.uint64), flat[whole:]
 
 
-class Soundness:
+class Soundness(Group):
     """Handlers of requests about repeated passes and calls."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
 
     def repeat(self, request: messages.Repeat) -> Repeated:
         """Run two passes and compare them. In the second one every generator of random numbers gives other numbers."""

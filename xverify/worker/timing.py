@@ -16,6 +16,7 @@ from ..framework.capture import Recorder, ReplacingRecorder, first_items
 from ..messages import Block, Captured, Prepared, Timed, Warmed
 from ..weights import npz
 from ..weights.names import rename_layers
+from .handlers import Group
 from .state import State
 
 
@@ -41,11 +42,8 @@ def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
     return clock() - start, outputs
 
 
-class Timing:
+class Timing(Group):
     """Handlers of requests about one mode of the model."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
 
     def prepare(self, request: messages.Prepare) -> Prepared:
         """Put the input cases on the device, make the callable, and call it twice."""

@@ -34,6 +34,7 @@ from ..workload.adafactor import refactored
 from ..workload.keys import average_key, case_key, state_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import micro_batches
+from .handlers import Group
 from .scaling import scaled_steps
 from .state import State
 from .timing import time_calls
@@ -56,7 +57,7 @@ def native_batch(state: State, batch: Sequence[Array]) -> tuple[Any, ...]:
     return *inputs, targets[0] if state.framework.setup.objective is None else dict(zip(state.targets, targets))
 
 
-class TrainingSession:
+class TrainingSession(Group):
     """Handlers of requests about a model that is trained.
 
     learner: the model with its optimizer; ``PrepareTraining`` makes it.
@@ -64,7 +65,7 @@ class TrainingSession:
     """
 
     def __init__(self, state: State) -> None:
-        self.state = state
+        super().__init__(state)
         self.learner: Training
         self.batches: list[tuple[Any, ...]] = []
         self.dropouts = DropoutsListed((), ())

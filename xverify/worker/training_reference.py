@@ -12,15 +12,12 @@ from ..messages.training import TrainingState, TruthComputed
 from ..verdict.findings import ReplayReport
 from ..weights import npz
 from ..workload.keys import case_key
-from .state import State
+from .handlers import Group
 from .training import labelled_batches, native_batch
 
 
-class TrainingReference:
+class TrainingReference(Group):
     """Handlers of requests to the reference of a training run."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
 
     def truth(self, request: messages.TrainingTruth) -> TruthComputed:
         """Compute loss, gradients and running statistics of a step in float64; see float64.training_step."""

@@ -9,9 +9,10 @@ from ..messages.files import WeightsRead
 from ..messages.weights import FileDone, ReadFile, ReadGraph, WriteFile
 from ..weights import npz, onnx_graph, open_file, save_file
 from ..weights import onnx as onnx_weights
+from .handlers import Group
 
 
-class WeightFileWork:
+class WeightFileWork(Group):
     """Handlers of requests about weight files."""
 
     def read_file(self, request: ReadFile) -> FileDone:
