@@ -6,9 +6,10 @@ XverifyError                 one clear line for the user: what, where, both valu
 │   └── WeightsError         a weight file, or weights that do not fit the model
 ├── NotWritten                exit 3: a file could not be written
 └── SubjectError             exit 3: one subject could not run; it becomes a row, and the other subjects go on
-    ├── NotInstalled         status "not-installed"
-    ├── Unsupported          status "unsupported"
-    ├── Failed               status "failed": the framework or the model raised an exception
+    ├── Refused              its process goes on
+    │   ├── NotInstalled     status "not-installed"
+    │   ├── Unsupported      status "unsupported"
+    │   └── Failed           status "failed": the framework or the model raised an exception
     ├── Crashed              status "crashed": the process ended or broke the protocol
     └── TimedOut             status "timeout"
 """
@@ -63,19 +64,23 @@ class SubjectError(XverifyError):
     status = "failed"
 
 
-class NotInstalled(SubjectError):
+class Refused(SubjectError):
+    """The subject cannot do what it was asked, and its process can be asked for something else."""
+
+
+class NotInstalled(Refused):
     """The framework is not installed."""
 
     status = "not-installed"
 
 
-class Unsupported(SubjectError):
+class Unsupported(Refused):
     """The framework or mode cannot run this model."""
 
     status = "unsupported"
 
 
-class Failed(SubjectError):
+class Failed(Refused):
     """The framework or the model raised an exception."""
 
     status = "failed"

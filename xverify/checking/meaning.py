@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Crashed, NotInstalled, SubjectError, TimedOut, Unsupported
+from ..errors import NotInstalled, Refused, Unsupported
 from ..messages.graph import EvaluateGraph, GraphEvaluated
 from ..processes.worker import Worker
 from ..results.layers import named
@@ -87,9 +87,7 @@ def own_meaning(
     if opened.is_onnx and graphs is not None:
         try:
             return _evaluated(opened, inputs, outputs, graphs, seed, notes)
-        except (Crashed, TimedOut):
-            raise
-        except SubjectError as error:
+        except Refused as error:
             notes.append(f"{opened.label} could not be evaluated in float64: {error}")
     try:
         exact = compute(opened, inputs, "float64", float64=True)
@@ -113,9 +111,7 @@ def _unmoved(opened: Opened, inputs: Path, meaning: Meaning, seed: int) -> bool:
         first = inputs.with_name(f"first-{inputs.name}")
         npz.save_file(only_case(npz.OnDisk(inputs), case), first)
         found = compute_redrawn(opened, first, seed)
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError:
+    except Refused:
         return False
     return found is not None and unmoved(found, case, meaning.outputs, meaning.floors or {})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import Crashed, SubjectError, TimedOut
+from ..errors import Refused
 from ..messages.files import ReadPrecision
 from ..messages.graph import CompareRoundedWeights, DescribeGraph, EvaluateRounding
 from ..processes.worker import Worker
@@ -77,9 +77,7 @@ def read_precision(opened: Opened, graphs: Worker | None) -> Precision:
         if opened.is_onnx and graphs is not None:
             return graphs.ask(DescribeGraph(str(opened.path.resolve()))).precision
         return opened.worker.ask(ReadPrecision())
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError:
+    except Refused:
         return Precision()
 
 
@@ -109,9 +107,7 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
     noise, why = None, ""
     try:
         noise = _noise(sides, precision) if precision.is_narrow else None
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError as error:
+    except Refused as error:
         why = f"it is compared at float32, because the noise at {precision.name} could not be computed: {error}"
     if noise is None:
         every = range(sides.cases.count)
@@ -276,9 +272,7 @@ def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> tuple[J
     question = CompareRoundedWeights(str(sides.opened.path.resolve()), str(sides.against.path.resolve()))
     try:
         found = sides.graphs.ask(question)
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError as error:
+    except Refused as error:
         return judged, (f"its weights could not be compared with the reference's one by one: {error}",)
     sentences = (*found.steps, *found.sentences)
     if not sentences:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import Crashed, SubjectError, TimedOut
+from ..errors import Refused
 from ..messages.soundness import CallAsUser, Repeat
 from ..processes.worker import Worker
 from ..reference.build import Prepared
@@ -38,7 +38,5 @@ def _random_place(worker: Worker, prepared: Prepared) -> str:
     try:
         question = Repeat(inputs=str(inputs), case=0, folder=str(worker.folder / "repeated"), random=True)
         return worker.ask(question).place
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError:  # its layers cannot be captured; the difference itself is known already
+    except Refused:  # its layers cannot be captured; the difference itself is known already
         return ""

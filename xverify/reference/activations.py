@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import Crashed, SubjectError, TimedOut
+from ..errors import Refused
 from ..framework.adapter import Activations
 from ..messages import reference as messages_reference
 from .build import Prepared, ReferenceProcess
@@ -17,7 +17,5 @@ def of_items(process: ReferenceProcess, prepared: Prepared) -> Activations | Non
     question = messages_reference.SizeActivations(inputs=str(prepared.few_inputs), training=process.request.trains)
     try:
         return process.worker.ask(question)
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError:
+    except Refused:
         return None

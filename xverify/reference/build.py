@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import host, messages
-from ..errors import Crashed, SubjectError, TimedOut, Unsupported, WeightsError
+from ..errors import Crashed, Refused, SubjectError, Unsupported, WeightsError
 from ..framework import discovery
 from ..messages import reference as messages_reference
 from ..messages.soundness import BuildAgain
@@ -228,9 +228,7 @@ def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) 
         try:
             found = process.worker.ask(BuildAgain(inputs=str(path), case=0, folder=str(process.space / "built-again")))
             break
-        except (Crashed, TimedOut):
-            raise
-        except SubjectError:
+        except Refused:
             continue
     else:  # the model cannot be built or called; later requests say so
         return "", ""

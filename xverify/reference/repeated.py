@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import Crashed, SubjectError, TimedOut
+from ..errors import Refused
 from ..messages.soundness import Repeat, Repeated
 from .build import Prepared, ReferenceProcess, first_inputs
 
@@ -18,9 +18,7 @@ def run_twice(process: ReferenceProcess, prepared: Prepared) -> tuple[Repeated, 
     question = _question(process, prepared)
     try:
         found = _on_few_items(process, question) or process.worker.ask(question)
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError as error:
+    except Refused as error:
         single = replace(question, float64=False, folder=str(process.space / "repeated-in-float32"))
         return process.worker.ask(single), str(error)
     if not found.other_precision:
@@ -41,9 +39,7 @@ def _on_few_items(process: ReferenceProcess, question: Repeat) -> Repeated | Non
     inputs = first_inputs(process, Path(question.inputs), ITEMS)
     try:
         found = process.worker.ask(replace(question, inputs=str(inputs), folder=f"{question.folder}-first"))
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError:  # its code may need all of them
+    except Refused:  # its code may need all of them
         return None
     return None if found.place or found.draws else found
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import Crashed, SpecError, SubjectError, TimedOut, Unsupported
+from ..errors import Crashed, Refused, SpecError, SubjectError, TimedOut, Unsupported
 from ..messages import reference as messages_reference
 from ..verdict import outputs as verdict
 from ..verdict.tables import is_vague, spread, stands_for_others
@@ -101,9 +101,7 @@ def _evaluated(process: ReferenceProcess, prepared: Prepared, float32: Outputs, 
             return replace(found, precision="mixed", precision_problem=problem) if problem else found
         if not problem:
             return Truth(_outputs(process, "float64", prepared.inputs, prepared.weights)[0], float32)
-    except (Crashed, TimedOut):
-        raise
-    except SubjectError as error:
+    except Refused as error:
         problem = problem or str(error)
     return replace(_perturbed(process, prepared, float32), precision_problem=problem)
 
@@ -195,9 +193,7 @@ def _floors(process: ReferenceProcess, prepared: Prepared) -> tuple[messages_ref
             reply, found = _measure(process, prepared, inputs)
             if all(_is_item(found, key, spec.outputs[key.split("/", 1)[1]].sized(1)) for key in found.outputs):
                 return reply, found
-        except (Crashed, TimedOut):
-            raise
-        except SubjectError:  # its code may need several items
+        except Refused:  # its code may need several items
             pass
     return _measure_few(process, prepared, 1 if process.state else SAMPLES)
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from .. import messages
-from ..errors import Crashed, Failed, SubjectError, TimedOut
+from ..errors import Failed, Refused
 from ..messages import reference as messages_reference
 from ..messages.training import (
     CaptureTraining,
@@ -266,9 +266,7 @@ class TrainingParity:
         )
         try:
             captured = learner.worker.ask(question)
-        except (Crashed, TimedOut):
-            raise
-        except SubjectError as error:
+        except Refused as error:
             return str(error)
         return captured if captured.records else "no layer could be captured"
 
@@ -276,7 +274,7 @@ class TrainingParity:
         known, folder = self.layers, learner.layer_folder
         try:
             if isinstance(captured, str):
-                raise SubjectError(captured)
+                raise Failed(captured)
             self._phase(f"replaying the layers of {learner.label}, forward and backward")
             reports = self.worker.ask(
                 ReplayTraining(
@@ -290,9 +288,7 @@ class TrainingParity:
                     loss_scale=captured.loss_scale,
                 )
             )
-        except (Crashed, TimedOut):
-            raise
-        except SubjectError as error:
+        except Refused as error:
             empty = Layers(known=len(known), subject=learner.label, stopped=str(error))
             checks = [Check(name, 0, Verdict.UNTESTED, says=str(error), known=len(known)) for name in LOCAL]
             return tuple(checks), empty
