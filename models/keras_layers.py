@@ -21,8 +21,26 @@ def _padded(shape: Any, pad: tuple[int, int]) -> tuple[Any, ...]:
     return (shape[0], height, width, shape[3])
 
 
-class Conv2d(layers.Conv2D):
-    """torch.nn.Conv2d. It pads both sides equally; Keras' "same" pads one side more when the stride is two."""
+class _Padded:
+    """The part of a layer that first pads both sides of an image equally; Keras' "same" may pad one side more.
+
+    pad: rows and columns per side. fill: the value of the padding; None: zero.
+    """
+
+    pad: tuple[int, int]
+    fill: float | None = None
+
+    def call(self, x: Any) -> Any:
+        if any(self.pad):
+            x = ops.pad(x, [[0, 0], [self.pad[0]] * 2, [self.pad[1]] * 2, [0, 0]], constant_values=self.fill)
+        return super().call(x)  # type: ignore[misc]  # of the layer
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return super().compute_output_shape(_padded(shape, self.pad))  # type: ignore[misc]  # of the layer
+
+
+class Conv2d(_Padded, layers.Conv2D):
+    """torch.nn.Conv2d."""
 
     def __init__(
         self, filters: int, kernel: Any, stride: Any = 1, padding: Any = 0, bias: bool = True, **more: Any
@@ -30,29 +48,13 @@ class Conv2d(layers.Conv2D):
         super().__init__(filters, kernel, stride, use_bias=bias, **more)
         self.pad = _pair(padding)
 
-    def call(self, x: Any) -> Any:
-        if any(self.pad):
-            x = ops.pad(x, [[0, 0], [self.pad[0]] * 2, [self.pad[1]] * 2, [0, 0]])
-        return super().call(x)
 
-    def compute_output_shape(self, shape: Any) -> Any:
-        return super().compute_output_shape(_padded(shape, self.pad))
-
-
-class DepthwiseConv2d(layers.DepthwiseConv2D):
-    """torch.nn.Conv2d(channels, channels, groups=channels): one filter per channel, with equal padding on both sides."""
+class DepthwiseConv2d(_Padded, layers.DepthwiseConv2D):
+    """torch.nn.Conv2d(channels, channels, groups=channels): one filter per channel."""
 
     def __init__(self, kernel: Any, stride: int = 1, padding: Any = 0, bias: bool = True, **more: Any) -> None:
         super().__init__(kernel, stride, use_bias=bias, **more)
         self.pad = _pair(padding)
-
-    def call(self, x: Any) -> Any:
-        if any(self.pad):
-            x = ops.pad(x, [[0, 0], [self.pad[0]] * 2, [self.pad[1]] * 2, [0, 0]])
-        return super().call(x)
-
-    def compute_output_shape(self, shape: Any) -> Any:
-        return super().compute_output_shape(_padded(shape, self.pad))
 
 
 class ConvTranspose2d(layers.Conv2DTranspose):
@@ -81,20 +83,14 @@ class BatchNorm2d(layers.BatchNormalization):
         super().__init__(momentum=1 - momentum, epsilon=eps, **more)
 
 
-class MaxPool2d(layers.MaxPooling2D):
+class MaxPool2d(_Padded, layers.MaxPooling2D):
     """torch.nn.MaxPool2d. It pads with minus infinity."""
+
+    fill = float("-inf")
 
     def __init__(self, kernel: int, stride: int | None = None, padding: int = 0, **more: Any) -> None:
         super().__init__(kernel, stride or kernel, **more)
-        self.pad = padding
-
-    def call(self, x: Any) -> Any:
-        if self.pad:
-            x = ops.pad(x, [[0, 0], [self.pad] * 2, [self.pad] * 2, [0, 0]], constant_values=float("-inf"))
-        return super().call(x)
-
-    def compute_output_shape(self, shape: Any) -> Any:
-        return super().compute_output_shape(_padded(shape, (self.pad, self.pad)))
+        self.pad = _pair(padding)
 
 
 class AdaptiveAvgPool2d(layers.Layer):

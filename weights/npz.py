@@ -26,9 +26,8 @@ from .canonical import PIECE, Array, Arrays, Streamed, pieces_of, shape_of
 ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, OSError, ValueError, KeyError, EOFError, NotImplementedError)
 npy: Any = np.lib.format  # its functions have no types
 MAPPED = 2**16  # bytes; larger arrays are mapped into memory, smaller ones are read
-ALIGNED = (
-    64  # bytes; the values of every array that is written begin at a multiple of it, so that a mapped array is aligned
-)
+# Bytes; the values of every array that is written begin at a multiple of it, so that a mapped array is aligned.
+ALIGNED = 64
 LOCAL_HEADER = (
     30 + 20
 )  # bytes of a zip member before its data, without its name: the header and the field of 64-bit sizes

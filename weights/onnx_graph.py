@@ -25,9 +25,8 @@ PASSES = (
     "Unsqueeze",
     "DequantizeLinear",
 )  # what a weight may go through
-QUANTISED = (
-    "_quantized"  # how ONNX Runtime ends the name of a weight that it quantised, beside NAME_scale and NAME_zero_point
-)
+# How ONNX Runtime ends the name of a weight that it quantised, beside NAME_scale and NAME_zero_point.
+QUANTISED = "_quantized"
 
 
 def stored(model: Any) -> Stored:

@@ -30,9 +30,8 @@ from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .inputs import fewer_items, input_cases
 
-JUDGED_ITEMS = (
-    4  # items of a batch whose layers are compared; a layer has thousands of values in each item, which is enough
-)
+# Items of a batch whose layers are compared; a layer has thousands of values in each item, which is enough.
+JUDGED_ITEMS = 4
 MOST_NAMED = 5  # weights that a note names
 MOST_INSIDE = 2**26  # bytes of weights that an ONNX export holds; more are external data of it
 

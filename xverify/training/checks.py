@@ -24,9 +24,8 @@ from .gradients import few
 from .recipe_checks import trained
 from .step import OWN, STATISTICS, Parameter, Statistic, Step
 
-MORE_ROUNDING = (
-    100.0  # times the rounding of float32: enough that some activations cross their kinks, e.g. the zero of a ReLU
-)
+# Times the rounding of float32: enough that some activations cross their kinks, e.g. the zero of a ReLU.
+MORE_ROUNDING = 100.0
 VAGUE = "rounding alone may change every weight by as much as the step does"
 
 
