@@ -14,6 +14,7 @@ from ..engine.timed import TimedCandidate
 from ..errors import Failed
 from ..framework import discovery
 from ..framework.adapter import Framework
+from ..framework.runner import Runner
 from ..processes.command import interpreter
 from ..processes.worker import Worker
 from ..reference.build import Prepared, build_question
@@ -203,7 +204,7 @@ class TimedModel(TimedRow):
         return _model_worker(self.check, self.source)
 
 
-def _mode(adapter: type[Framework]) -> str:
+def _mode(adapter: type[Runner]) -> str:
     """The mode that is timed."""
     return adapter.implicit_mode or next(iter(adapter.modes))
 

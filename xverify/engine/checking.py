@@ -34,7 +34,7 @@ def further_calls(
 
 def _random_place(worker: Worker, prepared: Prepared) -> str:
     """Where two passes of this subject on one input differ; "" when they agree layer by layer."""
-    inputs = prepared.inputs if worker.adapter.runs_export else prepared.few_inputs
+    inputs = prepared.inputs if worker.framework.runs_export else prepared.few_inputs
     try:
         question = Repeat(inputs=str(inputs), case=0, folder=str(worker.folder / "repeated"), random=True)
         return worker.ask(question).place

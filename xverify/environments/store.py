@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .. import host
 from ..framework import discovery as frameworks
-from ..framework.adapter import Framework
+from ..framework.runner import Runner
 from . import interpreters
 
 STAMP = "xverify.json"
@@ -51,7 +51,7 @@ class Environment:
         """Whether its pins have not changed since it was made."""
         return self.name not in pins() or digest(pins()[self.name]) == self.pins
 
-    def version(self, adapter: type[Framework]) -> str | None:
+    def version(self, adapter: type[Runner]) -> str | None:
         """The version of a framework; None unless every package that it needs is installed here."""
         installed = {_normal(name): version for name, version in self.packages.items()}
         versions = [installed.get(_normal(package)) for package in adapter.needs]
@@ -109,7 +109,7 @@ def serves(name: str) -> list[str]:
     return [adapter.name for adapter in frameworks.load_all().values() if name in _names(adapter)]
 
 
-def chosen(adapter: type[Framework]) -> Environment | None:
+def chosen(adapter: type[Runner]) -> Environment | None:
     """The environment in which a framework runs; None when it runs in this interpreter, or cannot run."""
     if not adapter.isolated and not host.missing(adapter):
         return None
@@ -117,7 +117,7 @@ def chosen(adapter: type[Framework]) -> Environment | None:
     return next((environment for environment in found if environment and environment.version(adapter)), None)
 
 
-def remedy(adapter: type[Framework]) -> str:
+def remedy(adapter: type[Runner]) -> str:
     """The command that installs a missing framework."""
     known = pins()
     name = next((name for name in _names(adapter) if name in known), None)
@@ -137,7 +137,7 @@ def needed(name: str) -> bool:
     return bool(missing) and not interpreters.fits(pins()[name])
 
 
-def _names(adapter: type[Framework]) -> list[str]:
+def _names(adapter: type[Runner]) -> list[str]:
     """The names of the environments that a framework can run in."""
     return [name for name in dict.fromkeys((adapter.name, adapter.extra, adapter.isolated)) if name]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
-from xverify.formats._tensorflow import OnTensorFlow, code_in_config
+from xverify.formats._tensorflow import TensorFlowFile, code_in_config
 from xverify.framework.modelfile import Change, Natives, Signature, Tensor, by_name, numpy_name
 from xverify.results.precision import LayerPrecision, Precision, from_dtypes, from_layers
 from xverify.weights.stored import Stored
@@ -28,7 +28,7 @@ def eager(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
     return lambda *inputs: framework.named(model, call(*inputs))
 
 
-class KerasFile(OnTensorFlow):
+class KerasFile(TensorFlowFile):
     """The base class of the formats of Keras."""
 
     modes = {"graph": graph, "eager": eager}

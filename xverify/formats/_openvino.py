@@ -14,6 +14,7 @@ from xverify.formats import _openvino_precision as openvino_precision
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import Change, ModelFile, Natives, Signature, Tensor, by_name
+from xverify.framework.runner import OnArrays, refuse_float64
 from xverify.results.precision import Precision
 from xverify.weights.stored import Stored
 
@@ -36,7 +37,7 @@ def default(framework: OnOpenVINO, model: Any, example: tuple[Any, ...]) -> Any:
     return framework.compile(model, {})
 
 
-class OnOpenVINO(ModelFile):
+class OnOpenVINO(ModelFile, OnArrays):
     """The base class of formats that run on OpenVINO."""
 
     runtime = "openvino"
@@ -44,7 +45,6 @@ class OnOpenVINO(ModelFile):
     needs = {"openvino": "openvino"}
     modes: ClassVar = {"float32": float32, "default": default}
     implicit_mode = "float32"
-    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         import openvino
@@ -54,8 +54,7 @@ class OnOpenVINO(ModelFile):
         self.threads = threads
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Any:
-        if float64:
-            raise Unsupported("the runtime computes in the precision of the file")
+        refuse_float64(float64)
         return self.core.read_model(str(path))
 
     def compile(self, model: Any, properties: Mapping[str, str]) -> Any:
@@ -107,14 +106,8 @@ class OnOpenVINO(ModelFile):
             return super().narrow(array, dtype)
         return self.openvino.Tensor(to_bits(array), self.openvino.Shape(list(array.shape)), self.openvino.Type.bf16)
 
-    def to_native(self, array: Array, layout: str | None) -> Array:
-        return np.array(array, order="C")
-
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return tensor.as_float32() if isinstance(tensor, Bits) else np.asarray(tensor)
-
-    def wait(self, outputs: Any) -> None:
-        """A request returns computed arrays."""
 
     def environment(self) -> dict[str, object]:
         return {"openvino": self.openvino.__version__, "threads": self.threads}

@@ -11,7 +11,7 @@ import numpy as np
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import Change, ModelFile
-from xverify.frameworks.tensorflow.adapter import Adapter as TensorFlow
+from xverify.frameworks.tensorflow.base import OnTensorFlow
 
 # Layers whose configuration holds code, or the place of code. Keras opens them only when safe mode is off.
 _CODE = {
@@ -25,17 +25,12 @@ _CODE = {
 _VOCABULARIES = {"StringLookup", "IntegerLookup", "TextVectorization"}
 
 
-class OnTensorFlow(ModelFile, TensorFlow):
+class TensorFlowFile(ModelFile, OnTensorFlow):
     """The base class of formats that run on TensorFlow."""
 
     runtime = "tensorflow"
     extra = "tensorflow"
     needs = {"tensorflow-cpu": "tensorflow"}
-    mode_options = {}
-    default_modes = ()
-    channels_last = False
-    trains = False
-    weights_route = "canonical"
 
     def narrow(self, array: Array, dtype: str) -> Any:
         return self.tf.cast(self.tf.constant(array), dtype)
@@ -44,8 +39,7 @@ class OnTensorFlow(ModelFile, TensorFlow):
         return self.tf.constant(array)
 
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
-        array: Array = self.tf.convert_to_tensor(tensor).numpy()
-        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+        return self.array(tensor)
 
     def change_weights(self, variables: Mapping[str, Any], change: Change) -> bool:
         """Give these variables other float32 values; False when there are none."""
@@ -62,12 +56,6 @@ class OnTensorFlow(ModelFile, TensorFlow):
         if found:
             return Unsupported, f"operator {found[1]} is not in this TensorFlow"
         return Failed, f"{type(error).__name__}: {lines[0]}" if lines else first_line(error)
-
-    def layers(self, model: Any) -> dict[str, list[Any]]:
-        return {}
-
-    def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
-        return {}
 
 
 def code_in_config(config: Any) -> str:

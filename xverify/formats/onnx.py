@@ -18,6 +18,7 @@ from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.formats._onnx_nodes import node_values
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
+from xverify.framework.runner import OnArrays, refuse_float64
 from xverify.weights import onnx_graph
 from xverify.weights.stored import Stored
 
@@ -74,7 +75,7 @@ class OnnxModel:
     sessions: Natives = field(default_factory=dict)
 
 
-class Adapter(ModelFile):
+class Adapter(ModelFile, OnArrays):
     name = "onnx"
     title = "ONNX file"
     runtime = "onnxruntime"
@@ -82,7 +83,6 @@ class Adapter(ModelFile):
     needs = {"onnxruntime": "onnxruntime"}
     modes = {"all": optimized, "basic": basic, "none": unoptimized}
     implicit_mode = "all"
-    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         import onnxruntime
@@ -100,8 +100,7 @@ class Adapter(ModelFile):
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> OnnxModel:
         """options: "libraries": paths of libraries of custom operators, which are programs and need "trust"."""
-        if float64:
-            raise Unsupported("the runtime computes in the precision of the file")
+        refuse_float64(float64)
         libraries = tuple(options.get("libraries", ()))
         if libraries and not options.get("trust"):
             raise Failed(f"{libraries[0]} is a program; if you trust its author, say so with --trust")
@@ -176,14 +175,8 @@ class Adapter(ModelFile):
     def narrow(self, array: Array, dtype: str) -> Any:
         return Bits(to_bits(array)) if dtype == "bfloat16" else super().narrow(array, dtype)
 
-    def to_native(self, array: Array, layout: str | None) -> Array:
-        return np.array(array, order="C")
-
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return tensor.as_float32() if isinstance(tensor, Bits) else np.asarray(tensor)
-
-    def wait(self, outputs: Any) -> None:
-        """A run returns computed arrays."""
 
     def environment(self) -> dict[str, object]:
         return {"onnxruntime": self.ort.__version__, "threads": self.threads}

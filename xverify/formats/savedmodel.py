@@ -10,7 +10,7 @@ from typing import Any
 
 from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
 from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
-from xverify.formats._tensorflow import OnTensorFlow
+from xverify.formats._tensorflow import TensorFlowFile
 from xverify.formats.tflite import choose
 from xverify.framework.modelfile import Change, Signature, Tensor, by_name, numpy_name
 from xverify.results.precision import Precision, from_dtypes
@@ -65,7 +65,7 @@ class Served:
     function: Any
 
 
-class Adapter(OnTensorFlow):
+class Adapter(TensorFlowFile):
     name = "savedmodel"
     title = "TensorFlow SavedModel"
     modes = {"graph": graph}

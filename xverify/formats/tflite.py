@@ -15,6 +15,7 @@ from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_
 from xverify.formats import _tflite_precision as tflite_precision
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import Change, ModelFile, Signature, Tensor
+from xverify.framework.runner import OnArrays, refuse_float64
 from xverify.results.precision import Precision
 from xverify.weights.stored import Stored
 
@@ -54,7 +55,7 @@ class LiteModel:
     others: tuple[str, ...]
 
 
-class Adapter(ModelFile):
+class Adapter(ModelFile, OnArrays):
     name = "tflite"
     title = "TensorFlow Lite file"
     runtime = "litert"
@@ -62,7 +63,6 @@ class Adapter(ModelFile):
     needs = {"ai-edge-litert": "ai_edge_litert"}
     modes = {"xnnpack": xnnpack, "builtin": builtin, "reference": reference}
     implicit_mode = "xnnpack"
-    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         from ai_edge_litert import interpreter
@@ -92,8 +92,7 @@ class Adapter(ModelFile):
         )
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> LiteModel:
-        if float64:
-            raise Unsupported("the runtime computes in the precision of the file")
+        refuse_float64(float64)
         interpreter = self.interpreter(path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
         found = interpreter.get_signature_list()
         chosen = choose(list(found), options.get("signature"))
@@ -219,15 +218,6 @@ class Adapter(ModelFile):
         if "Select TensorFlow op" in text or "Flex" in text:
             return Unsupported, "it has operators of TensorFlow (Flex), which LiteRT does not have"
         return Failed, first_line(error)
-
-    def to_native(self, array: Array, layout: str | None) -> Array:
-        return np.array(array, order="C")
-
-    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
-        return np.asarray(tensor)
-
-    def wait(self, outputs: Any) -> None:
-        """An interpreter returns computed arrays."""
 
     def environment(self) -> dict[str, object]:
         import importlib.metadata

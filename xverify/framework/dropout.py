@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Unsupported
 from ..weights.canonical import Array
-from .adapter import Framework
 from .capture import OpenCall, Recorder, recording
 from .training import BackwardPass, Batch
+from .trains import Trains
 
 TRIED = 2**15  # values on which a dropout layer is tried, at least
 
@@ -51,6 +52,22 @@ class DropoutCall:
     after: str = ""
 
 
+class DropsOut(Trains):
+    """A runner that takes dropout out of training, or gives it masks. All methods are optional."""
+
+    def disable_dropout(self, model: Any) -> list[str]:
+        """Set the probability of every dropout layer to zero permanently. Returns the names of the layers changed."""
+        return []
+
+    def dropouts(self, model: Any) -> Mapping[str, Any]:
+        """The dropout layers of the model by the names of ``layers``. {}: they cannot be given masks (--dropout-masks)."""
+        return {}
+
+    def drop(self, layer: Any, x: Any) -> Any:
+        """Call one of the ``dropouts`` in training mode, without gradients. x: a native tensor."""
+        raise Unsupported(f"the adapter of {self.name} does not call dropout layers")
+
+
 def mask_key(name: str, call: int) -> str:
     """The name of the mask of a call in an array file."""
     return f"{name}/{call}"
@@ -79,7 +96,7 @@ class PassRecorder(Recorder):
 
 
 def examine(
-    framework: Framework, model: Any, inputs: Sequence[Any], names: Mapping[str, str], weighted: set[str]
+    framework: DropsOut, model: Any, inputs: Sequence[Any], names: Mapping[str, str], weighted: set[str]
 ) -> tuple[list[DropoutLayer], list[DropoutCall]]:
     """How each dropout layer of a model drops, and its calls in a forward pass, before dropout is disabled.
 
@@ -106,7 +123,7 @@ def examine(
     return list(layers.values()), calls
 
 
-def _tried(framework: Framework, name: str, layer: Any, shape: tuple[int, ...]) -> DropoutLayer | None:
+def _tried(framework: DropsOut, name: str, layer: Any, shape: tuple[int, ...]) -> DropoutLayer | None:
     """Call a dropout layer on ones of this shape, as often as it takes to see how it drops; None when it changes nothing."""
     channel = len(shape) - 1 if framework.channels_last else 1
     inner = tuple(axis for axis in range(1, len(shape)) if axis != channel)
@@ -130,7 +147,7 @@ def _tried(framework: Framework, name: str, layer: Any, shape: tuple[int, ...]) 
 
 
 def masked_backward(
-    framework: Framework,
+    framework: DropsOut,
     model: Any,
     batch: Batch,
     names: Mapping[str, str],

@@ -15,8 +15,8 @@ from pathlib import Path
 from .. import formats
 from ..errors import UsageError, nearest
 from . import discovery
-from .adapter import Framework
 from .modelfile import ModelFile, refusal
+from .runner import Runner
 
 SHOWN = 12  # bytes of an unknown file that a message shows
 
@@ -36,7 +36,7 @@ def load(name: str) -> type[ModelFile]:
     return adapter
 
 
-def load_adapter(name: str) -> type[Framework]:
+def load_adapter(name: str) -> type[Runner]:
     """The class of a framework or of a format. Raises UsageError for an unknown name."""
     return load(name) if name in files() else discovery.load(name)
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import Failed, SubjectError, Unsupported, XverifyError, first_line
 from ..results.precision import Precision
 from ..weights.stored import Stored, norms_by_name
-from .adapter import Array, Framework, Source
+from .runner import Array, Runner, Source
 from .structures import Natives as Natives
 
 # Names of floating-point dtypes that numpy lacks. Arrays of them travel as float32, which holds each of their values exactly.
@@ -70,7 +70,7 @@ class Signature:
         return replace(self, inputs=tuple(map(widen, self.inputs)), outputs=tuple(map(widen, self.outputs)))
 
 
-class ModelFile(Framework):
+class ModelFile(Runner):
     """The base class of every format.
 
     A format defines ``name``, ``title``, ``runtime``, ``needs``, ``modes``, ``__init__``, ``recognises``, ``open``, ``signature``,

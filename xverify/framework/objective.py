@@ -9,8 +9,9 @@ from typing import Any
 from ..errors import Failed
 from ..workload.losses import Objective
 from ..workload.spec import load_module
-from .adapter import Framework, Source
+from .runner import Source
 from .structures import is_tensor, named_outputs
+from .trains import Trains
 
 NOT_DIFFERENTIABLE = (
     "the loss has no gradient: it is not computed from the outputs by operations that the framework can differentiate (detach, "
@@ -20,7 +21,7 @@ LossFunction = Callable[[Any, Mapping[str, Any]], Any]
 
 
 def loss_function(
-    framework: Framework, source: Source, objective: Objective, outputs: Mapping[str, str | None]
+    framework: Trains, source: Source, objective: Objective, outputs: Mapping[str, str | None]
 ) -> LossFunction:
     """The loss as a function of the model's outputs and native targets.
 
@@ -51,7 +52,7 @@ def class_axis(layout: str | None, channels_last: bool) -> int:
     return layout.index("C") - len(layout)
 
 
-def _own(framework: Framework, source: Source, names: list[str]) -> LossFunction:
+def _own(framework: Trains, source: Source, names: list[str]) -> LossFunction:
     """The function ``loss`` of the framework's model file."""
     file = f"{framework.reads()}.py"
     function = getattr(load_module(source.folder, framework.reads()), "loss", None)

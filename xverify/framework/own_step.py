@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Failed
+from ..errors import Failed, Unsupported
 from ..weights.canonical import Array
 from ..workload.imports import loaded_module
 from ..workload.objective import STEP
-from .adapter import Framework, Source
+from .runner import Runner, Source
 from .structures import Natives, is_tensor, parts
 
 STATE = "train_state"
@@ -56,6 +57,25 @@ class Update:
     gradients: dict[str, Array]
 
 
+class RunsOwnStep(Runner):
+    """A runner that runs a ``train_step`` of its model file. All methods are optional."""
+
+    def own_step(self, step: Any, mode: str) -> Callable[[Natives], Any]:
+        """The user's own step as it runs in this mode. step: a BoundStep. Raises Unsupported when it cannot run there."""
+        raise Unsupported(f"{self.name} does not run a train_step of the model file")
+
+    def train(self, model: Any) -> None:
+        """Set a model to training mode, where that is a state of the model."""
+
+    def is_optimizer(self, value: Any) -> bool:
+        """Whether a value is an optimizer of this framework."""
+        return False
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        """The ``Update`` of every call of an optimizer within the context, as far as it is an eager one."""
+        return nullcontext([])
+
+
 @dataclass(frozen=True)
 class OwnStep:
     """The functions of one model file. file: its name. step: ``train_step``. make: ``train_state``; None without one."""
@@ -65,7 +85,7 @@ class OwnStep:
     make: Callable[[Any], Any] | None
 
     @classmethod
-    def of(cls, framework: Framework, source: Source) -> OwnStep:
+    def of(cls, framework: Runner, source: Source) -> OwnStep:
         """The functions of the file from which the model was built. Raises Failed when they cannot be called."""
         file, module = f"{framework.reads()}.py", loaded_module(source.folder, framework.reads())
         step, make = getattr(module, STEP, None), getattr(module, STATE, None)

@@ -137,7 +137,8 @@ def _round(
 
 def _loss_mistakes(parity: TrainingParity, subject: Subject) -> list[Mistake]:
     """The mistakes in the loss, one of each kind. [] where the port computes no loss by its name, or the loss is another one."""
-    if subject.adapter.loss_value is Framework.loss_value:
+    adapter = subject.adapter
+    if adapter.operations is Framework.operations and adapter.loss_value is Framework.loss_value:
         return []
     first = dict[str, Mistake]()
     for wrong in parity.loss_mistakes():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import store as environments
-from ..framework.adapter import Framework
+from ..framework.runner import Runner
 from .allocator import allocator_variables, glibc_version, with_huge_pages
 
 WORKER = "xverify.worker"
@@ -32,7 +32,7 @@ class Command:
 
 
 def worker_command(
-    adapter: type[Framework],
+    adapter: type[Runner],
     folder: Path,
     threads: int,
     device: str,
@@ -68,7 +68,7 @@ def worker_command(
     return Command((python, "-m", module, *arguments), environment)
 
 
-def interpreter(adapter: type[Framework]) -> str:
+def interpreter(adapter: type[Runner]) -> str:
     """The interpreter of a framework: that of its environment if it has one, otherwise this one."""
     environment = environments.chosen(adapter)
     return environment.interpreter if environment else sys.executable

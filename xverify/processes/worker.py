@@ -18,6 +18,7 @@ import psutil
 from ..environments import store as environments
 from ..errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
+from ..framework.runner import Runner
 from ..messages import Block, Start, Started, Stop, cgroup, codec, lifeline, limits
 from ..messages.codec import MessageError, Refusal, ReplyType, Request
 from . import memory
@@ -59,7 +60,7 @@ class Worker:
 
     def __init__(
         self,
-        adapter: type[Framework],
+        adapter: type[Runner],
         python: str,
         folder: Path,
         threads: int,
@@ -84,6 +85,12 @@ class Worker:
         self._lifeline: int | None = None  # file descriptor of the pipe whose end kills the worker
         self.version: str | None = None  # version of Python in the worker
         self.import_rss_mib: float | None = None
+
+    @property
+    def framework(self) -> type[Framework]:
+        """The adapter of a framework; the process does not run a model file."""
+        assert issubclass(self.adapter, Framework)
+        return self.adapter
 
     def __enter__(self) -> Worker:
         try:

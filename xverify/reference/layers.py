@@ -71,7 +71,7 @@ class LayerReplay:
         captured = self._capture(worker, folder, self.layers, returned, case, part)
         called = {call.name for call in captured.reply.records}
         strange = called and called < set(self.layers) and captured.reply.others
-        if not strange or worker.adapter.runs_export:
+        if not strange or worker.framework.runs_export:
             return captured
         captured = self._capture(worker, folder, None, returned, case)
         matching = self._match(captured)
@@ -93,7 +93,7 @@ class LayerReplay:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         # The batch size of an export is fixed, so it cannot take fewer items.
-        inputs = self.prepared.inputs if worker.adapter.runs_export else self.prepared.few_inputs
+        inputs = self.prepared.inputs if worker.framework.runs_export else self.prepared.few_inputs
         part = part and inputs != self.prepared.few_inputs
         names = None if wanted is None else tuple(wanted)
         question = messages.Capture(

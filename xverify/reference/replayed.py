@@ -117,7 +117,7 @@ def _of_case(
 
     Raises SubjectError when the pass failed before its first layer, and when the replay fails.
     """
-    mode, case = worker.adapter.captured_mode, captured.case
+    mode, case = worker.framework.captured_mode, captured.case
     try:
         found = _right(replay, captured, subject) if captured.part else None
         if captured.part and found is None:

@@ -190,7 +190,7 @@ class DropoutComparison:
 
     def checks(self, learner: Learner, local: Local) -> list[Check]:
         """The check of every state for a subject. local: what its layer checks allow."""
-        adapter = learner.worker.adapter
+        adapter = learner.worker.framework
         if adapter.dropouts is Framework.dropouts:
             says = f"xverify gives dropout masks in torch, Keras and Jittor, and not in {adapter.name}"
             return [Check(NAME, 0, Verdict.UNTESTED, says=says)]

@@ -29,19 +29,19 @@ class Building(Group):
         state, adapter = self.state, formats.load_adapter(request.framework)
         begun = state.clock()
         try:
-            state.framework = adapter(request.threads, request.device)
+            state.runner = adapter(request.threads, request.device)
         except ModuleNotFoundError as error:
             if error.name in adapter.needs.values():
                 raise NotInstalled(f"{error.name} is not installed in {sys.executable}") from None
             raise
-        state.context = state.framework.inference
-        return Started(state.clock() - begun, state.framework.environment())
+        state.context = state.runner.inference
+        return Started(state.clock() - begun, state.runner.environment())
 
     def build(self, request: Build) -> Built:
         """Build the model, and store the names and shapes of its weights."""
         state = self.state
         state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
-        state.options = {**request.options, **state.framework.mode_options.get(request.mode or "", {})}
+        state.options = {**request.options, **state.runner.mode_options.get(request.mode or "", {})}
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
         state.objective = request.objective
         state.targets = {TARGET: None} if request.objective is None else request.objective.targets
@@ -100,12 +100,12 @@ class Building(Group):
 
     def device_memory(self, request: messages.DeviceMemory) -> DeviceMemoryRead:
         """The memory of the device, as the framework reports it."""
-        return DeviceMemoryRead(**self.state.framework.device_memory())
+        return DeviceMemoryRead(**self.state.runner.device_memory())
 
     def release_memory(self, request: messages.ReleaseMemory) -> None:
         """Give free memory back to the system. After a training step it is more than half of the process's memory."""
         gc.collect()
-        self.state.framework.release_memory()
+        self.state.runner.release_memory()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
         if trim is not None:
             trim(0)

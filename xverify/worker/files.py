@@ -127,7 +127,7 @@ class FileWork(Group):
         return cases
 
     def _format(self) -> ModelFile:
-        framework = self.state.framework
+        framework = self.state.runner
         if not isinstance(framework, ModelFile):
             raise Failed(f"{framework.name} does not open model files")
         return framework

@@ -57,7 +57,7 @@ class GraphWork(Group):
 
     def capture(self, request: CaptureNodes) -> NodesCaptured:
         """Compute one case node by node, and write the value of every node."""
-        form = self.state.framework
+        form = self.state.runner
         if not isinstance(form, ModelFile):
             raise Failed(f"{form.name} does not open model files")
         model = self.state.model

@@ -24,7 +24,7 @@ from .training import labelled_batches
 def named_batch(state: State, batch: tuple[Array, ...]) -> Natives:
     """A batch by the names of the spec, as the framework's own tensors. batch: the inputs, then the targets."""
     layouts = {**state.inputs, **state.targets}
-    return {name: state.framework.to_native(array, layouts[name]) for name, array in zip(layouts, batch)}
+    return {name: state.runner.to_native(array, layouts[name]) for name, array in zip(layouts, batch)}
 
 
 class OwnStepSession(Group):
@@ -52,8 +52,8 @@ class OwnStepSession(Group):
             state.cases, state.call = list(arrays), lambda *batch: step(named_batch(state, batch))
         losses = state.call(*state.cases[0])
         OwnStep.of(state.framework, state.source).check(losses)
-        state.framework.wait(losses)
-        state.framework.wait(())
+        state.runner.wait(losses)
+        state.runner.wait(())
         first = state.clock() - begun
         second = time_calls(state, 0, 1)[0]
         return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled))
@@ -95,4 +95,4 @@ class OwnStepSession(Group):
         """A loss as a number. value: a native tensor of one value, or a number."""
         if isinstance(value, (int, float)):
             return float(value)
-        return float(np.asarray(self.state.framework.to_numpy(value, None)).reshape(()))
+        return float(np.asarray(self.state.runner.to_numpy(value, None)).reshape(()))

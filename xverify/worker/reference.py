@@ -65,7 +65,7 @@ class ReferenceWork(Group):
         for name, layout in state.inputs.items():
             parts = [arrays[case_key(case, name)] for case in cases]
             batched = len(parts[0].shape) > 0 and parts[0].shape[0] == batch
-            native.append(state.framework.to_native(np.concatenate(parts) if batched else parts[0], layout))
+            native.append(state.runner.to_native(np.concatenate(parts) if batched else parts[0], layout))
         state.framework.calibrate(state.model, tuple(native))
 
     def size_activations(self, request: messages.SizeActivations) -> Activations:
@@ -100,10 +100,8 @@ class ReferenceWork(Group):
         def outputs(*changed: str) -> dict[str, Array]:
             wrong = {own[name]: 1.5 - 3.0 * arrays[own[name]] for name in changed}
             state.framework.load_weights(state.model, {**arrays, **wrong})
-            with state.framework.inference():
-                returned = state.framework.modes[next(iter(state.framework.modes))](
-                    state.framework, state.model, inputs
-                )
+            with state.runner.inference():
+                returned = state.runner.modes[next(iter(state.runner.modes))](state.framework, state.model, inputs)
                 found = state.output_arrays(0, returned(*inputs))
             return {key: np.array(array) for key, array in found.items()}  # an output may be a weight itself
 

@@ -35,7 +35,7 @@ def scaled_steps(session: Session, request: TrainingStep) -> Scaling:
         """What a step makes of this scale, and of the number of steps that are counted."""
         session.set(request.state)
         learner.set_scaler(scale, counted)
-        state.framework.wait(state.call(*state.cases[request.case]))
+        state.runner.wait(state.call(*state.cases[request.case]))
         return learner.scaler_state()
 
     session.set(request.state)

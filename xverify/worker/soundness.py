@@ -257,13 +257,13 @@ class Soundness(Group):
     def call_as_user(self, request: messages.CallAsUser) -> bool:
         """Call the model without xverify's arguments. A model that cannot be called so fails loudly for its users, too."""
         state = self.state
-        call = state.framework.user_call(state.model)
+        call = state.runner.user_call(state.model)
         if call is None:
             return False
         try:
             with state.context():
                 outputs = call(*state.cases[request.case])
-                state.framework.wait(outputs)
+                state.runner.wait(outputs)
                 arrays = state.output_arrays(request.case, outputs)
         except Exception:
             traceback.print_exc()

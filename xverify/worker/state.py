@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import Failed
-from ..framework.adapter import Framework, Source
+from ..framework.adapter import Framework
+from ..framework.runner import Runner, Source
 from ..framework.structures import is_tensor, named_outputs
 from ..messages import InputSize, Json
 from ..weights import canonical, npz
@@ -24,7 +25,7 @@ from . import reasons
 
 @dataclass
 class State:
-    """The framework and the model of one process. ``Start`` sets ``framework``; ``Build`` sets everything about the model.
+    """The framework and the model of one process. ``Start`` sets ``runner``; ``Build`` sets everything about the model.
 
     clock: function that returns seconds.
     options: keyword arguments for the model's ``build``.
@@ -41,7 +42,7 @@ class State:
     """
 
     clock: Callable[[], float]
-    framework: Framework = field(init=False)
+    runner: Runner = field(init=False)
     source: Source = field(init=False)
     options: Json = field(init=False)
     names: dict[str, str] = field(init=False)
@@ -59,9 +60,16 @@ class State:
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
     replay_models: dict[bool, Any] = field(default_factory=dict)
 
+    @property
+    def framework(self) -> Framework:
+        """The adapter of a framework. Raises Failed where the process runs a model file."""
+        if not isinstance(self.runner, Framework):
+            raise Failed(f"{self.runner.name} opens model files, and does nothing that needs the code of a model")
+        return self.runner
+
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""
-        arrays, source = self.framework.weights_of(model), f"{self.framework.name}'s weights"
+        arrays, source = self.framework.weights_of(model), f"{self.runner.name}'s weights"
         if isinstance(arrays, canonical.Streamed):
             names = {self.canonical_names[name]: name for name in arrays}
             return canonical.Converted(canonical.Changed(arrays, names), source)
@@ -74,7 +82,7 @@ class State:
             arrays,
             self.shapes,
             source="the weights",
-            table=self.framework.reads(),
+            table=self.runner.reads(),
             advice=self._advice_on_axes,
             buffers=buffers,
         )
@@ -100,8 +108,7 @@ class State:
         count = len(arrays) // len(self.inputs)
         return [
             tuple(
-                self.framework.to_input(name, arrays[case_key(case, name)], layout)
-                for name, layout in self.inputs.items()
+                self.runner.to_input(name, arrays[case_key(case, name)], layout) for name, layout in self.inputs.items()
             )
             for case in range(count)
         ]
@@ -111,7 +118,7 @@ class State:
         arrays = {name: np.zeros(size.shape, size.dtype) for name, size in sizes.items()}
         if float64:
             arrays = {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in arrays.items()}
-        return tuple(self.framework.to_input(name, a, self.inputs[name]) for name, a in arrays.items())
+        return tuple(self.runner.to_input(name, a, self.inputs[name]) for name, a in arrays.items())
 
     def fed(
         self, native: tuple[Any, ...], results: Mapping[str, Array], case: int, state: Mapping[str, str]
@@ -121,7 +128,7 @@ class State:
         results: the outputs of the cases before. state: input -> output.
         """
         return tuple(
-            self.framework.to_input(name, results[case_key(case - 1, state[name])], layout) if name in state else value
+            self.runner.to_input(name, results[case_key(case - 1, state[name])], layout) if name in state else value
             for (name, layout), value in zip(self.inputs.items(), native)
         )
 
@@ -138,14 +145,14 @@ class State:
         array = None
         if is_tensor(value) or not isinstance(value, (str, bytes, int, float, complex)):
             try:
-                array = self.framework.to_numpy(value, self.outputs.get(name))
+                array = self.runner.to_numpy(value, self.outputs.get(name))
                 array = np.asarray(array) if is_tensor(array) else array  # numpy has scalars that are no arrays
             except (AttributeError, TypeError, ValueError):
                 if is_tensor(value):
                     raise
         if not isinstance(array, np.ndarray) or array.dtype.kind == "O":
             raise Failed(
-                f"{self.framework.reads()}.py returns a {type(value).__name__} as output {name!r}, and xverify compares "
+                f"{self.runner.reads()}.py returns a {type(value).__name__} as output {name!r}, and xverify compares "
                 "tensors; return tensors, in tuples, lists, mappings, named tuples or dataclasses, and leave others out"
             )
         return array
@@ -155,7 +162,7 @@ class State:
         if not (hasattr(value, "shape") and hasattr(value, "dtype")):
             return None
         try:
-            return self.framework.to_numpy(value, None)
+            return self.runner.to_numpy(value, None)
         except (AttributeError, NotImplementedError, TypeError):
             return None
 

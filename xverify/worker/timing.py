@@ -26,10 +26,10 @@ def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
     Where a call returns computed outputs, there is no wait after it: even a wait that does nothing takes 1 µs after a call that
     has filled the processor's caches.
     """
-    call, wait, clock, inputs = state.call, state.framework.wait, state.clock, state.cases[case]
+    call, wait, clock, inputs = state.call, state.runner.wait, state.clock, state.cases[case]
     outputs: Any = ()
     wait(())
-    if state.framework.blocking:
+    if state.runner.blocking:
         start = clock()
         for _ in repeat(None, calls):
             outputs = call(*inputs)
@@ -51,7 +51,7 @@ class Timing(Group):
         state.cases = state.native_cases(request.inputs)
         start = state.clock()
         with state.context():
-            state.call = state.framework.modes[request.mode](state.framework, state.model, state.cases[0])
+            state.call = state.runner.modes[request.mode](state.runner, state.model, state.cases[0])
             time_calls(state, 0, 1)
         first = state.clock() - start
         return Prepared(first, self.block(Block(0, 1)).seconds)
@@ -93,7 +93,7 @@ class Timing(Group):
 
     def graph_count(self, request: messages.GraphCount) -> int | None:
         """Count the graphs that the callable has made so far."""
-        return self.state.framework.graph_count(self.state.call)
+        return self.state.runner.graph_count(self.state.call)
 
     def capture(self, request: messages.Capture) -> Captured:
         """Run one untimed pass, and write the inputs and outputs of every layer, and the model's outputs, into a folder.
@@ -134,5 +134,5 @@ class Timing(Group):
         if request.returned is None:
             return Recorder(folder, state.plain_array, request.first)
         arrays = npz.load_file(Path(request.returned))
-        to_native = state.framework.to_native
+        to_native = state.runner.to_native
         return ReplacingRecorder(folder, state.plain_array, arrays, lambda array: to_native(array, None))

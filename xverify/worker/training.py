@@ -52,7 +52,7 @@ def labelled_batches(state: State, path: str) -> list[tuple[Array, ...]]:
 def native_batch(state: State, batch: Sequence[Array]) -> tuple[Any, ...]:
     """A batch as the framework's own tensors; see framework.training.Batch."""
     layouts = [*state.inputs.values(), *state.targets.values()]
-    tensors = [state.framework.to_native(array, layout) for array, layout in zip(batch, layouts)]
+    tensors = [state.runner.to_native(array, layout) for array, layout in zip(batch, layouts)]
     inputs, targets = tensors[: len(state.inputs)], tensors[len(state.inputs) :]
     return *inputs, targets[0] if state.framework.setup.objective is None else dict(zip(state.targets, targets))
 
@@ -118,13 +118,13 @@ class TrainingSession(Group):
         state, recipe = self.state, optimizer.recipe
         if recipe.is_mixed and recipe.precision not in state.framework.mixed:
             raise Unsupported(
-                f"training with {state.framework.name} is compared in float32 only; the run has the precision {recipe.precision}"
+                f"training with {state.runner.name} is compared in float32 only; the run has the precision {recipe.precision}"
                 + f". {state.framework.not_mixed}" * bool(state.framework.not_mixed)
             )
         if not state.framework.takes_recipe and (recipe or recipe.amsgrad):
             what = ", ".join(["AMSGrad"] * recipe.amsgrad + recipe.says())
             raise Unsupported(
-                f"training with {state.framework.name} takes plain optimizers only, with or without "
+                f"training with {state.runner.name} takes plain optimizers only, with or without "
                 f"--match-optimizer; the run has: {what}"
             )
         if not recipe:
@@ -154,7 +154,7 @@ class TrainingSession(Group):
             arrays |= self._used(request.state, batch)
         self.set(request.state)
         step_loss = self._loss(state.call(*state.cases[request.case]))
-        state.framework.wait(())
+        state.runner.wait(())
         Path(request.path).unlink(
             missing_ok=True
         )  # a process that has mapped the file of the previous step keeps its content
@@ -192,7 +192,7 @@ class TrainingSession(Group):
         self.set(request.state)
         found = npz.load_file(Path(request.gradients))
         self.learner.apply({name: found[state.canonical_names[name]] for name in self.learner.names})
-        state.framework.wait(())
+        state.runner.wait(())
         npz.save_file(self._after_step(), Path(request.path))
 
     def plant_mistake(self, request: messages.PlantMistake) -> None:
@@ -221,7 +221,7 @@ class TrainingSession(Group):
                 files = (str(Path(request.folder) / f"{what}-{step}.npz") for what in ("weights", "optimizer_state"))
                 states.append(self._save(*files))
             if step < max(request.at):
-                self.state.framework.wait(self.state.call(*cases[step % len(cases)]))
+                self.state.runner.wait(self.state.call(*cases[step % len(cases)]))
         return tuple(states)
 
     def capture(self, request: messages.CaptureTraining) -> TrainingCaptured:
@@ -325,7 +325,7 @@ class TrainingSession(Group):
         }
 
     def _loss(self, loss: Any) -> float:
-        return float(np.asarray(self.state.framework.to_numpy(loss, None)).reshape(()))
+        return float(np.asarray(self.state.runner.to_numpy(loss, None)).reshape(()))
 
 
 def widened(array: Array) -> Array:

@@ -16,7 +16,7 @@ from xverify.framework.own_step import Step
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
 from xverify.frameworks.keras.learner import learner
-from xverify.frameworks.torch.base import OnTorch
+from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.workload.optimizers import Optimizer
 
 
@@ -25,7 +25,7 @@ def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     return framework.forward(model)
 
 
-class Adapter(OnTorch, Keras):
+class Adapter(TrainsOnTorch, Keras):
     name = "keras-torch"
     needs = {"keras": "keras", "torch": "torch"}
     modes = {"eager": eager}

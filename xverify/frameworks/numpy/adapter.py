@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from xverify.framework.adapter import Array, Framework, Source
+from xverify.framework.runner import OnArrays
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
@@ -18,12 +19,11 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
     return model
 
 
-class Adapter(Framework):
+class Adapter(OnArrays, Framework):
     name = "numpy"
     needs = {"numpy": "numpy"}
     modes = {"eager": eager}
     implicit_mode = "eager"
-    blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
         self.threads = threads
@@ -46,12 +46,6 @@ class Adapter(Framework):
 
     def to_native(self, array: Array, layout: str | None) -> Array:
         return array
-
-    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
-        return np.asarray(tensor)
-
-    def wait(self, outputs: Any) -> None:
-        """numpy has computed all outputs when a call returns."""
 
     def environment(self) -> dict[str, object]:
         return {"numpy": np.__version__}

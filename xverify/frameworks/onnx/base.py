@@ -13,21 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
+from xverify.framework.runner import OnArrays
 from xverify.weights import onnx as weights
 
 UNLIMITED = 2**31
 
 
-class OnExport(Framework):
+class OnExport(OnArrays, Framework):
     """The base class of the adapters. A subclass sets ``onnx`` and adds modes, ``values`` and its environment."""
 
     runs_export = True
-    blocking = True
     captured_mode = ""  # fewer operators are fused in a captured graph
     # Layers that one run exposes. More layers need memory for their values; fewer layers need more compilations of the graph. It
     # must be UNLIMITED where the rounding of a value depends on which others are exposed.
@@ -138,15 +136,6 @@ class OnExport(Framework):
 
     def weights_of(self, model: Any) -> Mapping[str, Array]:
         return weights.OfModel(model, self.data)
-
-    def to_native(self, array: Array, layout: str | None) -> Array:
-        return np.array(array, order="C")
-
-    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
-        return np.asarray(tensor)
-
-    def wait(self, outputs: Any) -> None:
-        """A run returns computed arrays."""
 
 
 def _strip_call(part: str) -> str:

@@ -13,6 +13,7 @@ from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
 from xverify.frameworks.keras.learner import learner
+from xverify.frameworks.tensorflow.base import OnTensorFlow
 from xverify.workload.optimizers import Optimizer
 
 
@@ -38,7 +39,7 @@ def _known(framework: Adapter, model: Any) -> Callable[..., Any]:
     return lambda *inputs: plain(forward(*inputs))
 
 
-class Adapter(Keras):
+class Adapter(OnTensorFlow, Keras):
     name = "tensorflow"
     copies = 3.0
     overhead = 250
@@ -52,34 +53,11 @@ class Adapter(Keras):
     weights_route = "onnx"
     backend = "tensorflow"
 
-    def __init__(self, threads: int, device: str) -> None:
-        import tensorflow as tf
-
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
-        self.tf = tf
-        self.threads = threads
-        self.blocking = device == "cpu" and type(self).wait is Adapter.wait
-
-    @classmethod
-    def variables(cls, threads: int, device: str) -> dict[str, str]:
-        variables = {**super().variables(threads, device), "TF_CPP_MIN_LOG_LEVEL": "2"}
-        if device == "cpu":
-            variables["CUDA_VISIBLE_DEVICES"] = ""
-        return variables
-
     def to_native(self, array: Array, layout: str | None) -> Any:
         return self.tf.constant(native(array, layout))
 
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
-        array = self.tf.convert_to_tensor(tensor).numpy()
-        # numpy itself has no bfloat16, whose values float32 holds exactly.
-        return canonical(array.astype("float32") if array.dtype.name == "bfloat16" else array, layout)
-
-    def wait(self, outputs: Any) -> None:
-        """On the CPU a call returns computed tensors. Other devices are waited for once at the start and the end of a block."""
-        if not self.blocking and isinstance(outputs, tuple) and not outputs:  # `outputs == ()` would compare tensors
-            self.tf.test.experimental.sync_devices()
+        return canonical(self.array(tensor), layout)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         def wrap(function: Callable[..., Any], variables: Sequence[Any]) -> Any:
@@ -128,12 +106,3 @@ class Adapter(Keras):
         node = self.tf.identity(tensor)
         self.tape.watch(node)
         return node
-
-    def graph_count(self, call: Callable[..., Any]) -> int | None:
-        count = getattr(call, "experimental_get_tracing_count", None)  # a method of tf.function
-        return int(count()) if count else None
-
-    def environment(self) -> dict[str, object]:
-        import keras
-
-        return {"tensorflow": self.tf.__version__, "keras": keras.__version__, "threads": self.threads}

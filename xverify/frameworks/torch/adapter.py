@@ -14,7 +14,7 @@ from xverify.framework.adapter import Activations, Array, Framework, Names, Sour
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
-from xverify.frameworks.torch.base import OnTorch, channels_last
+from xverify.frameworks.torch.base import TrainsOnTorch, channels_last
 from xverify.frameworks.torch.mixed import MixedLearner
 from xverify.frameworks.torch.recipe import RecipeLearner
 from xverify.frameworks.torch.torchvision import declare_torchvision_ops
@@ -46,7 +46,7 @@ def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     return framework.torch.compile(model)
 
 
-class Adapter(OnTorch):
+class Adapter(TrainsOnTorch, Framework):
     name = "torch"
     copies = 1.2
     overhead = 150

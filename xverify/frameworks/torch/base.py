@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array, Framework
+from xverify.framework.adapter import Array
+from xverify.framework.runner import Runner
+from xverify.framework.trains import Trains
 from xverify.workload.losses import Loss
 from xverify.workload.operations import Operations
 
@@ -25,8 +27,8 @@ def channels_last(framework: OnTorch, model: Any, example: tuple[Any, ...]) -> A
     return call
 
 
-class OnTorch(Framework):
-    """The base class of adapters whose tensors are torch's."""
+class OnTorch(Runner):
+    """The base class of runners whose tensors are torch's."""
 
     devices = ("cpu", "cuda")
     # The module torch.
@@ -49,20 +51,6 @@ class OnTorch(Framework):
         if self.accelerator is not None:
             self.accelerator.synchronize()
 
-    def autocast(self) -> Any:
-        """A context, and a decorator, in which torch computes in the precision of a training run."""
-        lower = self.setup.precision != "float32"
-        dtype = getattr(self.torch, self.setup.precision if lower else "bfloat16")
-        return self.torch.autocast(self.device, dtype, enabled=lower)
-
-    def differentiated(self, loss: Any, sources: Sequence[Any]) -> list[Any]:
-        """The gradients of a loss, which is scaled meanwhile where a run scales it; None where it does not depend on a tensor."""
-        scale = self.setup.loss_scale
-        if scale == 1.0:
-            return list(self.torch.autograd.grad(loss, sources, allow_unused=True))
-        found = self.torch.autograd.grad(loss * scale, sources, allow_unused=True)
-        return [None if each is None else each.float() / scale for each in found]
-
     def array(self, tensor: Any) -> Array:
         """A tensor as an array; numpy has no bfloat16, whose values float32 holds exactly."""
         tensor = tensor.detach().cpu()
@@ -78,6 +66,39 @@ class OnTorch(Framework):
             "used_mib": (total - free) / MIB,
             "total_mib": total / MIB,
         }
+
+    def device_settings(self) -> dict[str, object]:
+        """The device and its settings that change numbers or speed; {} on the CPU."""
+        if self.accelerator is None:
+            return {}
+        backends = self.torch.backends
+        return {
+            "gpu": self.accelerator.get_device_name(),
+            "cuda": self.torch.version.cuda,
+            "cudnn": backends.cudnn.version(),
+            "tf32_matmul": backends.cuda.matmul.allow_tf32,
+            "tf32_cudnn": backends.cudnn.allow_tf32,
+            "cudnn_benchmark": backends.cudnn.benchmark,
+            "cudnn_deterministic": backends.cudnn.deterministic,
+        }
+
+
+class TrainsOnTorch(OnTorch, Trains):
+    """The base class of adapters that train with torch's gradients."""
+
+    def autocast(self) -> Any:
+        """A context, and a decorator, in which torch computes in the precision of a training run."""
+        lower = self.setup.precision != "float32"
+        dtype = getattr(self.torch, self.setup.precision if lower else "bfloat16")
+        return self.torch.autocast(self.device, dtype, enabled=lower)
+
+    def differentiated(self, loss: Any, sources: Sequence[Any]) -> list[Any]:
+        """The gradients of a loss, which is scaled meanwhile where a run scales it; None where it does not depend on a tensor."""
+        scale = self.setup.loss_scale
+        if scale == 1.0:
+            return list(self.torch.autograd.grad(loss, sources, allow_unused=True))
+        found = self.torch.autograd.grad(loss * scale, sources, allow_unused=True)
+        return [None if each is None else each.float() / scale for each in found]
 
     def alias(self, tensor: Any) -> Any:
         if not tensor.requires_grad:
@@ -98,18 +119,3 @@ class OnTorch(Framework):
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         """The mean cross-entropy over all rows. logits: (..., classes); target: (...), class numbers."""
         return self.torch.nn.functional.cross_entropy(logits.flatten(0, -2), target.flatten())
-
-    def device_settings(self) -> dict[str, object]:
-        """The device and its settings that change numbers or speed; {} on the CPU."""
-        if self.accelerator is None:
-            return {}
-        backends = self.torch.backends
-        return {
-            "gpu": self.accelerator.get_device_name(),
-            "cuda": self.torch.version.cuda,
-            "cudnn": backends.cudnn.version(),
-            "tf32_matmul": backends.cuda.matmul.allow_tf32,
-            "tf32_cudnn": backends.cudnn.allow_tf32,
-            "cudnn_benchmark": backends.cudnn.benchmark,
-            "cudnn_deterministic": backends.cudnn.deterministic,
-        }

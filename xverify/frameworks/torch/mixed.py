@@ -7,7 +7,7 @@ from typing import Any
 
 from xverify.framework.adapter import Array
 from xverify.framework.training import INTERVAL, LEAST_SCALE, SCALE, Batch
-from xverify.frameworks.torch.base import OnTorch
+from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.frameworks.torch.recipe import RecipeLearner
 from xverify.workload.optimizers import Optimizer
 
@@ -18,7 +18,7 @@ class MixedLearner(RecipeLearner):
     In float16, a step runs ``accumulate``, ``unscale``, ``clip`` and ``update``, in the order of torch's documentation.
     """
 
-    def __init__(self, framework: OnTorch, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
+    def __init__(self, framework: TrainsOnTorch, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
         self.settled = SCALE
         super().__init__(framework, model, mode, batch, optimizer)
         self.forward = framework.autocast()(self.forward)

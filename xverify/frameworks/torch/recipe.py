@@ -9,7 +9,7 @@ from typing import Any
 
 from xverify.framework.adapter import Array
 from xverify.framework.training import Batch, Used
-from xverify.frameworks.torch.base import OnTorch
+from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.frameworks.torch.training import Learner, by_name
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.recipe import micro_batches
@@ -21,7 +21,7 @@ class RecipeLearner(Learner):
     A step runs ``accumulate``, ``clip``, ``update``, ``advance`` and ``take_average``, in the order in which people write them.
     """
 
-    def __init__(self, framework: OnTorch, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
+    def __init__(self, framework: TrainsOnTorch, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
         self.recipe = optimizer.recipe
         self.share = 1 / self.recipe.accumulate  # of a micro-batch in the gradients
         self.frozen: dict[str, Any] = {}

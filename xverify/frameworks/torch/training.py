@@ -12,7 +12,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.structures import only_output
 from xverify.framework.training import Batch, Training
-from xverify.frameworks.torch.base import OnTorch
+from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.workload.optimizers import Optimizer
 
 
@@ -43,7 +43,7 @@ class Learner(Training):
         "adafactor": ("row_var", "col_var", "variance"),
     }
 
-    def __init__(self, framework: OnTorch, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
+    def __init__(self, framework: TrainsOnTorch, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
         self.framework, self.torch, self.optimizer, self.model = framework, framework.torch, optimizer, model
         model.train()
         self.parameters = dict(model.named_parameters())
