@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import messages
 from ..errors import NotInstalled
 from ..framework import formats
-from ..framework.adapter import Setup, Source
+from ..framework.adapter import Framework, Setup, Source
 from ..framework.objective import loss_function
 from ..messages import Build, Built, DeviceMemoryRead, Start, Started
 from ..weights import canonical, npz
@@ -19,6 +19,9 @@ from ..weights.names import rename, rename_all
 from ..weights.proposals import Undeclared, with_proposal
 from ..workload.losses import TARGET
 from .handlers import Group
+
+Shapes = dict[str, tuple[int, ...]]  # name of a weight -> shape
+Parts = dict[str, tuple[str, ...]]  # name of a weight -> names of others
 
 
 class Building(Group):
@@ -45,30 +48,37 @@ class Building(Group):
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
         state.objective = request.objective
         state.targets = {TARGET: None} if request.objective is None else request.objective.targets
-        state.framework.set_up(self._setup(request))
-        state.replay_models = {}
+        state.replay_models, is_file = {}, not isinstance(state.runner, Framework)
+        if not is_file:
+            state.framework.set_up(self._setup(request))
         begun = state.clock()
-        state.model = state.framework.build(state.source, state.options)
+        state.model = state.runner.build(state.source, state.options)
         seconds = state.clock() - begun
+        if is_file:
+            state.canonical_names, state.shapes, state.fused_parameters = {}, {}, {}
+            return Built(seconds, {}, {}, {}, ())
+        return Built(seconds, *self._weights(request))
+
+    def _weights(self, request: Build) -> tuple[Shapes, Parts, Parts, tuple[str, ...]]:
+        """The shapes of the weights, those that are sums or computed, and the buffers; see ``Built``."""
+        state, framework, model = self.state, self.state.framework, self.state.model
         try:
-            own = state.framework.weights_of(state.model)
+            own = framework.weights_of(model)
         except Undeclared as error:
             raise with_proposal(error, request.expected, state.names) from None
-        layers = list(state.framework.layers(state.model)) if state.names else []
+        layers = list(framework.layers(model)) if state.names else []
         state.canonical_names = rename(own, state.names, layers)
         state.shapes = {state.canonical_names[name]: canonical.shape_of(own, name) for name in own}
-        fused = state.framework.fused_parameters(state.model)
         state.fused_parameters = {
             state.canonical_names[total]: tuple(rename_all(parts, state.names).values())
-            for total, parts in fused.items()
+            for total, parts in framework.fused_parameters(model).items()
         }
-        computed = state.framework.computed_weights(state.model)
         state.computed = {
             rename_all([name], state.names)[name]: tuple(state.canonical_names[part] for part in parts if part in own)
-            for name, parts in computed.items()
+            for name, parts in framework.computed_weights(model).items()
         }
-        buffers = [state.canonical_names[name] for name in state.framework.own_buffers(state.model) if name in own]
-        return Built(seconds, state.shapes, state.fused_parameters, state.computed, tuple(buffers))
+        buffers = tuple(state.canonical_names[name] for name in framework.own_buffers(model) if name in own)
+        return state.shapes, state.fused_parameters, state.computed, buffers
 
     def _setup(self, request: Build) -> Setup:
         """What the request asks the framework for."""

@@ -108,8 +108,8 @@ def _clip_late(learner: Any) -> None:
 
 
 def _schedule_late(learner: Any) -> None:
-    start = learner._start_schedule
-    learner._start_schedule = lambda steps: start(max(0, steps - 1))
+    start = learner.start_schedule
+    learner.start_schedule = lambda steps: start(max(0, steps - 1))
 
 
 def _average_early(learner: Any) -> None:

@@ -69,7 +69,7 @@ class State:
 
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""
-        arrays, source = self.framework.weights_of(model), f"{self.runner.name}'s weights"
+        arrays, source = self.runner.weights_of(model), f"{self.runner.name}'s weights"
         if isinstance(arrays, canonical.Streamed):
             names = {self.canonical_names[name]: name for name in arrays}
             return canonical.Converted(canonical.Changed(arrays, names), source)
@@ -90,8 +90,8 @@ class State:
 
     def load_own(self, model: Any, arrays: Mapping[str, Array]) -> None:
         """Load arrays with the framework's own names, which fit the model."""
-        taken: Any = arrays if self.framework.streams_weights else dict(arrays)  # most adapters take a dictionary only
-        self.framework.load_weights(model, taken)
+        taken: Any = arrays if self.runner.streams_weights else dict(arrays)  # most adapters take a dictionary only
+        self.runner.load_weights(model, taken)
 
     def _advice_on_axes(self, name: str, shape: tuple[int, ...]) -> str:
         """What to declare about a weight that should have this shape. name: canonical."""
@@ -178,9 +178,9 @@ class State:
         folded = bool(self.computed) and not training
         if folded not in self.replay_models:
             stepping.return_freed_memory()
-            build = partial(self.framework.build, self.source, self.options, float64=True)
+            build = partial(self.runner.build, self.source, self.options, float64=True)
             float64_model = build()
-            float32_model = self.framework.build(self.source, self.options) if folded else self.model
+            float32_model = self.runner.build(self.source, self.options) if folded else self.model
             for model in (float64_model, float32_model, *([self.model] if folded else [])):
                 self.write_weights(model, npz.OnDisk(Path(weights)))
             found = tables.perturbed_tables(float64_model, build, seed)
@@ -197,7 +197,7 @@ class State:
         """A model in float64, with any weights: that of the replay, where there is one with the parameters of the model file."""
         if False in self.replay_models:
             return self.replay_models[False].float64_model
-        return self.framework.build(self.source, self.options, float64=True)
+        return self.runner.build(self.source, self.options, float64=True)
 
     def reason(self, error: BaseException) -> str:
         """What an error says, and the place in the user's code where it was raised, in one line."""

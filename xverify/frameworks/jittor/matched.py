@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from xverify.workload.optimizers import Optimizer, update
 class Equivalent(jt.optim.Optimizer):
     """An optimizer of torch.
 
-    parameters: variables, or parameter groups of Jittor. With a recipe, each group has "settings" of its own.
+    parameters: variables, or parameter groups of Jittor.
     o: the settings. keys: the lists of a parameter group that hold what Optimizer.state_names names, in the same order.
     """
 
@@ -33,7 +34,11 @@ class Equivalent(jt.optim.Optimizer):
         self.pre_step(loss, retain_graph)
         number = float(self.n_step)
         for group in self.param_groups:
-            own = group.get("settings", self.settings)
+            own = replace(
+                self.settings,
+                lr=group.get("lr", self.settings.lr),
+                weight_decay=group.get("weight_decay", self.settings.weight_decay),
+            )
             for p, g, *state in zip(group["params"], group["grads"], *(group[key] for key in self.keys)):
                 new_p, new_state = update(own, p, g, state, number, self.ops)
                 for variable, value in zip(state, new_state):

@@ -8,13 +8,14 @@ from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
+from xverify.framework.recipe_step import Factors, RecipeStep
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.jittor.training import Learner
 from xverify.workload.optimizers import Optimizer
-from xverify.workload.recipe import CLIPS, averaged, clipped, micro_batches
+from xverify.workload.recipe import CLIPS, averaged, clipped
 
 
-class RecipeLearner(Learner):
+class RecipeLearner(RecipeStep, Learner):
     """Training with jittor.optim and Jittor's own facilities, or with an exact equivalent of torch's."""
 
     def __init__(self, framework: Framework, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
@@ -22,12 +23,13 @@ class RecipeLearner(Learner):
         if not match:
             _check_own(optimizer)
         super().__init__(framework, model, batch, optimizer, match)
+        self.share, self.steps = 1 / self.recipe.accumulate, 0
         # Jittor's optimizer counts every backward pass as a step.
         self.counted = 1 if match else self.recipe.accumulate
         self.averaged: dict[str, Any] = {}
         if self.recipe.average is not None:
             self.averaged = {name: self.jt.zeros_like(each).stop_grad() for name, each in self.parameters.items()}
-        self._start_schedule(0)
+        self.start_schedule(0)
 
     def _trained(self, parameters: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
         return {name: each for name, each in parameters.items() if not optimizer.recipe.freezes(name)}
@@ -60,22 +62,23 @@ class RecipeLearner(Learner):
     def _equivalent_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
         return super()._equivalent_optimizer(o, self._groups(o))
 
-    def _start_schedule(self, steps: int) -> None:
-        """Set the rates to those after this number of steps, with a scheduler that goes on from there."""
-        self.advanced = 0
+    def make_scheduler(self) -> Any:
         self.optim.lr = self.optimizer.lr
         for group, lr in zip(self.optim.param_groups, self.rates):
             group.pop("initial_lr", None)
-            group["lr"] = lr * self.recipe.factor(0) if self.match else lr
-        self.scheduler = self._make_scheduler()
-        for _ in range(steps):
-            self.advance()
-        self._settle()
+            group["lr"] = lr
+        if self.match:
+            return Factors(self.recipe.schedule, self._set_factor) if self.recipe.schedule else None
+        return self._make_scheduler()
+
+    def _set_factor(self, factor: float) -> None:
+        for group, lr in zip(self.optim.param_groups, self.rates):
+            group["lr"] = lr * factor
 
     def _make_scheduler(self) -> Any:
         """Jittor's scheduler; None without one."""
         schedule = self.recipe.schedule
-        if schedule is None or self.match:
+        if schedule is None:
             return None
         from jittor import lr_scheduler
 
@@ -85,47 +88,32 @@ class RecipeLearner(Learner):
             return lr_scheduler.StepLR(self.optim, schedule.every, schedule.gamma)
         return self.jt.optim.LambdaLR(self.optim, schedule.factor)
 
-    def advance(self) -> None:
-        """Set the next rate. After the last step of the schedule the rate stays as it is."""
+    @property
+    def last(self) -> int | None:
         schedule = self.recipe.schedule
-        if schedule is None:
-            return
-        self.advanced += 1
-        late = "late schedule" in self.optimizer.variants  # it has its last rate one step later
-        if self.scheduler is not None and (schedule.steps is None or self.advanced <= schedule.steps + late):
-            self.scheduler.step()
-        elif self.match:
-            for group, lr in zip(self.optim.param_groups, self.rates):
-                group["lr"] = lr * schedule.factor(self.advanced)
-        self._settle()
-
-    def _settle(self) -> None:
-        """Give the exact equivalent the settings of each group."""
-        if self.match:
-            for group in self.optim.param_groups:
-                group["settings"] = replace(self.optimizer, lr=group["lr"], weight_decay=group["weight_decay"])
+        if self.match or schedule is None or schedule.steps is None:
+            return super().last
+        return schedule.steps + ("late schedule" in self.optimizer.variants)  # it has its last rate one step later
 
     # -- the step -----------------------------------------------------------------------------------------------------
 
     def step(self, *batch: Any) -> Any:
-        loss = self.accumulate(batch)
-        self.clip()
-        self.optim.step()
-        self.advance()
-        self.take_average()
+        loss = super().step(*batch)
         self.jt.sync_all()
         return loss
 
+    def part_loss(self, part: Batch) -> Any:
+        return self._loss(*part)
+
+    def differentiate(self, loss: Any) -> None:
+        self.optim.backward(loss)
+
     def accumulate(self, batch: Batch) -> Any:
-        """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
-        total, before, parts = None, self.optim.n_step, micro_batches(batch, self.recipe.accumulate)
-        for part in parts:
-            loss = self._loss(*part) / len(parts)
-            self.optim.backward(loss)
-            total = loss if total is None else total + loss
+        before = self.optim.n_step
+        loss = super().accumulate(batch)
         if self.match:
             self.optim.n_step = before + 1
-        return total
+        return loss
 
     def clip(self) -> None:
         """Clip the gradients of all groups."""
@@ -146,28 +134,13 @@ class RecipeLearner(Learner):
             for name, average in self.averaged.items():
                 average.update(averaged(decay, None if first else average, self.parameters[name]) * 1.0)
 
-    def observe(self, *batch: Any) -> Used:
-        used, clip, step = Used(), self.clip, self.optim.step
+    def note(self, used: Used) -> None:
+        used.clipped = self.gradient_arrays()
+        for name, (index, _) in self.places.items():
+            group = self.optim.param_groups[index]
+            used.rates[name], used.decays[name] = float(group["lr"]), float(group["weight_decay"])
 
-        def clip_between() -> None:
-            used.accumulated = self._gradients()
-            clip()
-
-        def step_after(*_: Any) -> None:
-            used.clipped = self._gradients()
-            for name, (index, _place) in self.places.items():
-                group = self.optim.param_groups[index]
-                used.rates[name], used.decays[name] = float(group["lr"]), float(group["weight_decay"])
-            step()
-
-        self.clip, self.optim.step = clip_between, step_after  # type: ignore[method-assign]
-        try:
-            self.step(*batch)
-        finally:
-            del self.clip, self.optim.step
-        return used
-
-    def _gradients(self) -> dict[str, Array]:
+    def gradient_arrays(self) -> dict[str, Array]:
         groups = self.optim.param_groups
         return {name: groups[index]["grads"][place].numpy() for name, (index, place) in self.places.items()}
 
@@ -178,8 +151,8 @@ class RecipeLearner(Learner):
         return steps // self.counted, state
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
-        super().set_optimizer_state(steps * self.counted, state)
-        self._start_schedule(steps)
+        Learner.set_optimizer_state(self, steps * self.counted, state)
+        self.start_schedule(steps)
 
     def _variables(self, index: int) -> list[Any]:
         group, place = self.places[self.names[index]]

@@ -11,6 +11,7 @@ import numpy as np
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
+from xverify.framework.recipe_step import Factors, RecipeStep
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.paddle.optimizers import Equivalent, paddle_optimizer, torch_axes
 from xverify.frameworks.paddle.training import Learner, gathered, trainable_weights
@@ -20,7 +21,7 @@ from xverify.workload.recipe import Group, averaged, clipped, micro_batches
 from xverify.workload.schedule import FALL, START
 
 
-class RecipeLearner(Learner):
+class RecipeLearner(RecipeStep, Learner):
     """Training with paddle.optimizer and Paddle's own facilities, or with an exact equivalent of torch's."""
 
     def __init__(
@@ -40,7 +41,7 @@ class RecipeLearner(Learner):
         self.averaged: dict[int, Any] = {}
         if self.recipe.average is not None:
             self.averaged = {id(part): self.paddle.zeros_like(part) for part in self.parts}
-        self._start_schedule(0)
+        self.start_schedule(0)
 
     # -- the optimizer ------------------------------------------------------------------------------------------------
 
@@ -72,17 +73,17 @@ class RecipeLearner(Learner):
             found.append({"params": parts, "learning_rate": times, "weight_decay": own.weight_decay})
         return found
 
-    def _start_schedule(self, steps: int) -> None:
-        """Set the rates to those after this number of steps, with a scheduler that goes on from there."""
-        self.advanced = 0
+    def make_scheduler(self) -> Any:
         if self.match:
-            self.optim.factor = self.recipe.factor(steps)
-            return
-        self.scheduler = self._make_scheduler(self.optimizer)
-        if self.scheduler is not None:
-            self.optim.set_lr_scheduler(self.scheduler)
-            for _ in range(steps):
-                self.advance()
+            self.optim.factor = 1.0
+            return Factors(self.recipe.schedule, self._set_factor) if self.recipe.schedule else None
+        scheduler = self._make_scheduler(self.optimizer)
+        if scheduler is not None:
+            self.optim.set_lr_scheduler(scheduler)
+        return scheduler
+
+    def _set_factor(self, factor: float) -> None:
+        self.optim.factor = factor
 
     def _make_scheduler(self, o: Optimizer) -> Any:
         """Paddle's scheduler; None without a schedule."""
@@ -100,38 +101,14 @@ class RecipeLearner(Learner):
         later = make[schedule.kind]()
         return rates.LinearWarmup(later, schedule.warmup, lr * schedule.start, lr) if schedule.warmup else later
 
-    def advance(self) -> None:
-        """Let the scheduler set the next rate. After the last step of the schedule the rate stays as it is."""
-        schedule = self.recipe.schedule
-        if schedule is None:
-            return
-        if self.match:
-            self.optim.factor = self.recipe.factor(self.steps)
-            return
-        if schedule.last is None or self.advanced < schedule.last:
-            self.scheduler.step()
-            self.advanced += 1
-
     # -- the step -----------------------------------------------------------------------------------------------------
 
-    def step(self, *batch: Any) -> Any:
-        loss = self.accumulate(batch)
-        self.clip()
+    def part_loss(self, part: Batch) -> Any:
+        return self._loss(part)
+
+    def update(self) -> None:
         self.optim.step()
         self.optim.clear_grad(set_to_zero=False)
-        self.steps += 1
-        self.advance()
-        self.take_average()
-        return loss
-
-    def accumulate(self, batch: Batch) -> Any:
-        """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
-        total: Any = None
-        for part in micro_batches(batch, self.recipe.accumulate):
-            loss = self._loss(part)
-            (loss * self.share).backward()
-            total = loss.detach() if total is None else total + loss.detach()
-        return total / self.recipe.accumulate
 
     def clip(self) -> None:
         """Clip the gradients by torch's formula. Paddle's optimizer clips them itself."""
@@ -154,27 +131,20 @@ class RecipeLearner(Learner):
                     average = self.averaged[id(part)]
                     average.set_value(averaged(decay, None if self.steps == 1 else average, part))
 
-    def observe(self, *batch: Any) -> Used:
-        used, clip, step = Used(), self.clip, self.optim.step
+    @contextmanager
+    def watched(self, used: Used) -> Iterator[None]:
+        with super().watched(used), self._clipped_by_optimizer() as seen:
+            yield
+        known = [each for each in self.weights if all(id(part) in seen for part in each.parts)]
+        used.clipped |= {each.name: gathered(each, [seen[id(part)] for part in each.parts]) for each in known}
 
-        def clip_between() -> None:
-            used.accumulated = self._gradients({id(part): part.grad for part in self.parts})
-            clip()
+    def note(self, used: Used) -> None:
+        used.clipped = self.gradient_arrays()
+        used.rates = {each.name: self._rate(each.parts[0]) for each in self.weights}
+        used.decays = {each.name: self.settings[id(each.parts[0])].weight_decay for each in self.weights}
 
-        def step_after() -> None:
-            given = {id(part): part.grad for part in self.parts}
-            used.rates = {each.name: self._rate(each.parts[0]) for each in self.weights}
-            used.decays = {each.name: self.settings[id(each.parts[0])].weight_decay for each in self.weights}
-            with self._clipped_by_optimizer() as seen:
-                step()
-            used.clipped = self._gradients(given | seen)
-
-        self.clip, self.optim.step = clip_between, step_after  # type: ignore[method-assign]
-        try:
-            self.step(*batch)
-        finally:
-            self.clip, self.optim.step = clip, step  # type: ignore[method-assign]
-        return used
+    def gradient_arrays(self) -> dict[str, Array]:
+        return self._by_name({id(part): part.grad for part in self.parts})
 
     def _rate(self, part: Any) -> float:
         if self.match:
@@ -202,17 +172,13 @@ class RecipeLearner(Learner):
         finally:
             del own._dygraph_clip
 
-    def _gradients(self, of_parts: Mapping[int, Any]) -> dict[str, Array]:
+    def _by_name(self, of_parts: Mapping[int, Any]) -> dict[str, Array]:
         return {each.name: gathered(each, [of_parts[id(part)] for part in each.parts]) for each in self.weights}
 
     # -- the state ----------------------------------------------------------------------------------------------------
 
-    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
-        super().set_optimizer_state(steps, state)
-        self._start_schedule(steps)
-
     def averages(self) -> dict[str, Array]:
-        return self._gradients(self.averaged) if self.averaged else {}
+        return self._by_name(self.averaged) if self.averaged else {}
 
     def set_averages(self, steps: int, averages: Mapping[str, Array]) -> None:
         for each in self.weights:

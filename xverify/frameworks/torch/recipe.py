@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from xverify.framework.adapter import Array
+from xverify.framework.recipe_step import RecipeStep
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.frameworks.torch.training import Learner, by_name
@@ -15,20 +16,17 @@ from xverify.workload.optimizers import Optimizer
 from xverify.workload.recipe import micro_batches
 
 
-class RecipeLearner(Learner):
-    """Training with torch.optim and torch's own facilities for the recipe.
-
-    A step runs ``accumulate``, ``clip``, ``update``, ``advance`` and ``take_average``, in the order in which people write them.
-    """
+class RecipeLearner(RecipeStep, Learner):
+    """Training with torch.optim and torch's own facilities for the recipe."""
 
     def __init__(self, framework: TrainsOnTorch, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
         self.recipe = optimizer.recipe
         self.share = 1 / self.recipe.accumulate  # of a micro-batch in the gradients
         self.frozen: dict[str, Any] = {}
         super().__init__(framework, model, mode, micro_batches(batch, self.recipe.accumulate)[0], optimizer)
-        self.clip = self._make_clip()
+        self.clip = self._make_clip()  # type: ignore[method-assign]
         self.averaged = self._make_average() if self.recipe.average is not None else None
-        self._start_schedule(0)
+        self.start_schedule(0)
 
     def _make_optimizer(self, parameters: list[Any]) -> Any:
         """torch's optimizer with a parameter group for each group of the recipe, and one for all other parameters."""
@@ -62,18 +60,17 @@ class RecipeLearner(Learner):
         utils: Any = loaded
         return utils.AveragedModel(self.model, multi_avg_fn=utils.get_ema_multi_avg_fn(self.recipe.average))
 
-    def _start_schedule(self, steps: int) -> None:
-        """Set the rates to those after this number of steps, with a scheduler that goes on from there."""
+    def make_scheduler(self) -> Any:
         for group, lr in zip(self.optim.param_groups, self.rates):
             group.pop("initial_lr", None)
             group["lr"] = lr
-        self.advanced = 0
+        return self._make_scheduler()
+
+    def start_schedule(self, steps: int) -> None:
         with warnings.catch_warnings():
             # A scheduler warns when it is stepped before its optimizer, and SequentialLR uses an argument that torch deprecates.
             warnings.simplefilter("ignore")
-            self.scheduler = self._make_scheduler()
-            for _ in range(steps):
-                self.advance()
+            super().start_schedule(steps)
 
     def _make_scheduler(self) -> Any:
         """torch's scheduler; None without a schedule."""
@@ -98,85 +95,34 @@ class RecipeLearner(Learner):
         rise = lr_scheduler.LinearLR(optim, schedule.start, 1.0, warmup)
         return lr_scheduler.SequentialLR(optim, [rise, make()], [warmup])
 
-    def advance(self) -> None:
-        """Let the scheduler set the next rate. After the last step of the schedule the rate stays as it is."""
-        schedule = self.recipe.schedule
-        if schedule is None:
-            return
-        if schedule.last is None or self.advanced < schedule.last:
-            self.scheduler.step()
-            self.advanced += 1
+    def part_loss(self, part: Batch) -> Any:
+        return self.loss_of(self.forward(*part[:-1]), part[-1])
 
     def accumulate(self, batch: Batch) -> Any:
-        """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
-        total: Any = None
-        for part in micro_batches(batch, self.recipe.accumulate):
-            loss = self.loss_of(self.forward(*part[:-1]), part[-1])
-            self.differentiate(loss * self.share)
-            total = loss.detach() if total is None else total + loss.detach()
-        return total / self.recipe.accumulate
-
-    def differentiate(self, loss: Any) -> None:
-        """Add the gradients of a loss to those of the parameters."""
-        loss.backward()
-
-    def before_clipping(self) -> None:
-        """What is done with the accumulated gradients before they are clipped."""
-
-    def update(self) -> None:
-        """Let the optimizer make its update."""
-        self.optim.step()
+        self.optim.zero_grad()
+        return super().accumulate(batch)
 
     def gradient_arrays(self) -> dict[str, Array]:
-        """Copies of the present gradients."""
         return by_name(self.parameters, [each.grad for each in self.parameters.values()])
 
     def take_average(self) -> None:
-        """Take the weights in to their average."""
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
 
-    @property
-    def step(self) -> Callable[..., Any]:
-        """The function of one step."""
-
-        def step(*batch: Any) -> Any:
-            self.optim.zero_grad()
-            loss = self.accumulate(batch)
-            self.before_clipping()
-            self.clip()
-            self.update()
-            self.advance()
-            self.take_average()
-            self.steps += 1
-            return loss
-
-        return step
-
-    def observe(self, *batch: Any) -> Used:
-        used, clip, names = Used(), self.clip, {id(each): name for name, each in self.parameters.items()}
-
-        def clip_between() -> None:
-            used.accumulated = self.gradient_arrays()
-            clip()
-
-        def given(optim: Any, *_: Any) -> None:
-            used.clipped = self.gradient_arrays()
-            for group in optim.param_groups:
-                used.rates |= {names[id(each)]: float(group["lr"]) for each in group["params"]}
-                used.decays |= {names[id(each)]: float(group["weight_decay"]) for each in group["params"]}
-
-        self.clip, handle = clip_between, self.optim.register_step_pre_hook(given)
+    @contextmanager
+    def watched(self, used: Used) -> Iterator[None]:
+        handle = self.optim.register_step_pre_hook(lambda *_: self.note(used))
         try:
-            self.step(*batch)
+            yield
         finally:
-            self.clip = clip
             handle.remove()
-        return used
 
-    def set_optimizer_state(self, steps: int, state: Mapping[str, Any]) -> None:
-        super().set_optimizer_state(steps, state)
-        self._start_schedule(steps)
+    def note(self, used: Used) -> None:
+        names = {id(each): name for name, each in self.parameters.items()}
+        used.clipped = self.gradient_arrays()
+        for group in self.optim.param_groups:
+            used.rates |= {names[id(each)]: float(group["lr"]) for each in group["params"]}
+            used.decays |= {names[id(each)]: float(group["weight_decay"]) for each in group["params"]}
 
     def averages(self) -> dict[str, Array]:
         if self.averaged is None:
