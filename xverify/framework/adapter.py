@@ -41,6 +41,8 @@ class Framework(Reference, DropsOut, RunsOwnStep):
 
     # How weights reach the framework: "onnx" (from the reference's ONNX export, when there is one) or "canonical" (directly).
     weights_route: ClassVar[str] = "canonical"
+    # The module of xverify/weights that has ``to_model`` and ``from_model``; None: the adapter moves weights itself.
+    weights_module: Any = None
     # Whether the adapter runs the reference's ONNX export instead of a model file of the folder.
     runs_export: ClassVar[bool] = False
 
@@ -64,6 +66,13 @@ class Framework(Reference, DropsOut, RunsOwnStep):
         if not callable(getattr(module, "build", None)):
             raise Failed(f"{source.folder / file}.py defines no build(**options)")
         return module.build(**options)
+
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
+        self.weights_module.to_model(model, arrays)
+
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        arrays: dict[str, Array] = self.weights_module.from_model(model)
+        return arrays
 
     def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
         """Weights that the framework stores as one tensor where torch has several: name -> names of the tensors whose sum it is."""

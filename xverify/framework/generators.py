@@ -77,7 +77,7 @@ def other_numbers(note: Noted) -> Iterator[None]:
     with kept(), ExitStack() as stack:
         random.seed(OTHER)
         np.random.seed(OTHER)
-        replaced: list[tuple[Any, str, Any]] = [
+        changes: list[tuple[Any, str, Any]] = [
             (random, "seed", partial(_seed, random.seed, note, "random.seed")),
             (random, "setstate", partial(_set, random.seed, note, "random.setstate")),
             (np.random, "seed", partial(_seed, np.random.seed, note, "numpy.random.seed")),
@@ -85,14 +85,14 @@ def other_numbers(note: Noted) -> Iterator[None]:
         ]
         if torch:
             torch.default_generator.manual_seed(OTHER)
-            replaced.append((torch.random, "default_generator", _Generator(torch.default_generator, note)))
+            changes.append((torch.random, "default_generator", _Generator(torch.default_generator, note)))
         for name in SEEDS:
             framework, *path, function = name.split(".")
             if framework in sys.modules:
                 owner = reduce(getattr, path, sys.modules[framework])
-                replaced.append((owner, function, partial(_seed, getattr(owner, function), note, name)))
-        for each in replaced:
-            stack.enter_context(_replaced(*each))
+                changes.append((owner, function, partial(_seed, getattr(owner, function), note, name)))
+        for each in changes:
+            stack.enter_context(replaced(*each))
         yield
 
 
@@ -110,12 +110,12 @@ def watched(note: Noted) -> Iterator[None]:
             for key in dir(module):
                 function = getattr(module, key)
                 if key not in _PLAIN and owner is not None and getattr(function, "__self__", None) is owner:
-                    stack.enter_context(_replaced(module, key, partial(noting, function, f"{name}.{key}")))
+                    stack.enter_context(replaced(module, key, partial(noting, function, f"{name}.{key}")))
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """The attribute of a module has this value within the context."""
     before = getattr(owner, name)
     setattr(owner, name, value)

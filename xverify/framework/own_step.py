@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from ..errors import Failed, Unsupported
 from ..weights.canonical import Array
 from ..workload.imports import loaded_module
 from ..workload.objective import STEP
+from .generators import replaced
 from .runner import Runner, Source
 from .structures import Natives, is_tensor, parts
 
@@ -127,6 +129,42 @@ def numbered(gradients: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
             found[f"{counts.setdefault(name, 0)}/{name}"] = array
             counts[name] += 1
     return found
+
+
+@contextmanager
+def watched_calls(
+    kinds: Sequence[Any], method: str, note: Callable[..., Update | None], after: bool = False
+) -> Iterator[list[Update]]:
+    """The updates of all calls of a method within the context, in the order of the calls.
+
+    kinds: the classes of optimizers that have this method. A call within a call, as of the method of a base class, does not count.
+    note: makes an update of the arguments of a call; None: the call does not count.
+    after: whether ``note`` is called after the method, and not before it.
+    """
+    found: list[Update] = []
+    inside: list[str] = []
+
+    def watching(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def watched(*arguments: Any, **more: Any) -> Any:
+            if inside:
+                return function(*arguments, **more)
+            update = None if after else note(*arguments, **more)
+            inside.append(method)
+            try:
+                result = function(*arguments, **more)
+            finally:
+                inside.clear()
+            update = note(*arguments, **more) if after else update
+            found.extend([] if update is None else [update])
+            return result
+
+        return watched
+
+    with ExitStack() as stack:
+        for kind, function in [(kind, getattr(kind, method)) for kind in kinds]:
+            stack.enter_context(replaced(kind, method, watching(function)))
+        yield found
 
 
 def _a(value: Any) -> str:

@@ -43,6 +43,7 @@ def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(Jax):
     name = "flax"
+    weights_module = weights
     needs = {"flax": "flax", "jax": "jax"}
     modes = {"jit": jit, "eager": eager}
     implicit_mode = "jit"
@@ -84,13 +85,6 @@ class Adapter(Jax):
         for weight in weights.named_weights(model):
             for part in weight.parts:
                 part.variable.set_value(self.jax.numpy.asarray(part.variable[...], wide))
-
-    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
-        weights.to_model(model, arrays)
-
-    def save_weights(self, model: Any) -> dict[str, Array]:
-        arrays: dict[str, Array] = weights.from_model(model)
-        return arrays
 
     def precisions(self, model: Any) -> dict[str, str]:
         return {each.name: str(each.parts[0].variable[...].dtype) for each in weights.named_weights(model)}

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from xverify.framework.own_step import BoundStep, Step, Update
+from xverify.framework.adapter import Array
+from xverify.framework.own_step import BoundStep, Step, Update, watched_calls
 from xverify.framework.structures import Natives
 from xverify.weights import flax as weights
 from xverify.weights.flax_layout import join
@@ -36,25 +37,19 @@ def computed(step: BoundStep, mode: str) -> Step:
 @contextmanager
 def watched_updates(model: Any) -> Iterator[list[Update]]:
     """The gradients that every nnx.Optimizer is given within the context, in the order of its calls. Nothing is compiled in it."""
-    found: list[Update] = []
-    update = nnx.Optimizer.update
     places = {id(node.value): node.path for node in weights.nodes(model)}
     named = weights.named_weights(model)
 
-    def watched(optimizer: Any, trained: Any, grads: Any, /, **more: Any) -> Any:
-        if id(trained) in places:
-            found.append(Update(optimizer, _by_name(named, _by_path(places[id(trained)], grads))))
-        return update(optimizer, trained, grads, **more)
+    def note(optimizer: Any, trained: Any, grads: Any, /, **_: Any) -> Update | None:
+        if id(trained) not in places:
+            return None
+        return Update(optimizer, _by_name(named, _by_path(places[id(trained)], grads)))
 
-    nnx.Optimizer.update = watched
-    try:
-        with jax.disable_jit():
-            yield found
-    finally:
-        nnx.Optimizer.update = update
+    with watched_calls([nnx.Optimizer], "update", note) as found, jax.disable_jit():
+        yield found
 
 
-def _by_path(place: str, grads: Any) -> dict[str, np.ndarray[Any, Any]]:
+def _by_path(place: str, grads: Any) -> dict[str, Array]:
     """Gradients by the paths of their variables in the whole model. place: the path of the module that they are of."""
     found = {}
     for path, value in nnx.to_flat_state(nnx.state(grads)):
@@ -63,7 +58,7 @@ def _by_path(place: str, grads: Any) -> dict[str, np.ndarray[Any, Any]]:
     return found
 
 
-def _by_name(named: list[Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _by_name(named: list[Any], found: Mapping[str, Array]) -> dict[str, Array]:
     """Gradients by the names of weights, in canonical layout; those of a weight of which a variable has none are left out."""
     return {
         each.name: join(each, [found[part.path] for part in each.parts])

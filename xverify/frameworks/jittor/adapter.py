@@ -37,6 +37,7 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(Framework):
     name = "jittor"
+    weights_module = weights
     copies = 2.9
     overhead = 180
     needs = {"jittor": "jittor"}
@@ -101,13 +102,6 @@ class Adapter(Framework):
             model.float64()
         model.eval()
         return model
-
-    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
-        weights.to_model(model, arrays)
-
-    def save_weights(self, model: Any) -> dict[str, Array]:
-        arrays: dict[str, Array] = weights.from_model(model)
-        return arrays
 
     def precisions(self, model: Any) -> dict[str, str]:
         return {name: str(variable.dtype) for name, variable in weights.named_variables(model).items()}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jittor as jt
 
-from xverify.framework.own_step import Step, Update
+from xverify.framework.own_step import Step, Update, watched_calls
 from xverify.framework.structures import Natives
 from xverify.weights import jittor as weights
 
@@ -30,25 +30,17 @@ def _variable(value: Any) -> Any:
     return jt.array(value) if type(value) in (int, float) else value
 
 
-@contextmanager
-def watched_updates(model: Any) -> Iterator[list[Update]]:
+def watched_updates(model: Any) -> AbstractContextManager[list[Update]]:
     """The gradients that every optimizer is given within the context, in the order of its calls."""
-    found: list[Update] = []
     names = {id(variable): name for name, variable in weights.named_variables(model).items()}
-    pre_step = jt.optim.Optimizer.pre_step
 
-    def watched(optimizer: Any, loss: Any, retain_graph: bool = False) -> None:
-        pre_step(optimizer, loss, retain_graph)
+    def note(optimizer: Any, *_: Any) -> Update:
         gradients = {
             names[id(variable)]: gradient.numpy()
             for group in optimizer.param_groups
             for variable, gradient in zip(group["params"], group.get("grads", ()))
             if id(variable) in names and not variable.is_stop_grad()
         }
-        found.append(Update(optimizer, gradients))
+        return Update(optimizer, gradients)
 
-    jt.optim.Optimizer.pre_step = watched
-    try:
-        yield found
-    finally:
-        jt.optim.Optimizer.pre_step = pre_step
+    return watched_calls([jt.optim.Optimizer], "pre_step", note, after=True)  # which computes the gradients

@@ -43,6 +43,7 @@ class Keras(Framework):
     """The base class of the adapters. A subclass adds what depends on the backend: tensors, waiting, threads, gradients."""
 
     file = "tensorflow"
+    weights_module = weights
     layer_method = "call"
     channels_last = True
     # The value of KERAS_BACKEND.
@@ -98,13 +99,6 @@ class Keras(Framework):
             for each in weights.named_variables(model)
         }
 
-    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
-        weights.to_model(model, arrays)
-
-    def save_weights(self, model: Any) -> dict[str, Array]:
-        arrays: dict[str, Array] = weights.from_model(model)
-        return arrays
-
     def in_training(self, model: Any) -> Any:
         """The model in training mode, as ``differentiate`` takes it."""
         return self.forward(model, training=True)
@@ -140,7 +134,7 @@ class Keras(Framework):
 
     def dense(self, gradient: Any) -> Any:
         """Convert a gradient to a plain tensor of the shape of its variable."""
-        raise NotImplementedError
+        return gradient
 
     def disable_dropout(self, model: Any) -> list[str]:
         import keras

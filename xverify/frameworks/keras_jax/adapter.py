@@ -114,9 +114,6 @@ class Adapter(Keras, Jax):
         of_variable = dict(zip(map(id, forward.variables), found))
         return Gradients(outputs, value, (), [of_variable[id(variable)] for variable in variables])
 
-    def dense(self, gradient: Any) -> Any:
-        return gradient
-
 
 class Pure(Function):
     """A model of Keras as a function of its variables, in training mode. Its running statistics are among the other variables."""

@@ -81,9 +81,6 @@ class Adapter(TrainsOnTorch, Keras):
         found = self.torch.autograd.grad(scaled, [*nodes, *values], allow_unused=True)
         return Gradients(outputs, loss.detach(), found[: len(nodes)], found[len(nodes) :])
 
-    def dense(self, gradient: Any) -> Any:
-        return gradient
-
     def environment(self) -> dict[str, object]:
         return {
             self.name: self.keras.__version__,

@@ -33,6 +33,7 @@ def static(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(Framework):
     name = "paddle"
+    weights_module = weights
     needs = {"paddlepaddle": "paddle"}
     modes = {"eager": eager, "static": static}
     implicit_mode = "eager"
@@ -56,9 +57,6 @@ class Adapter(Framework):
             model = self.define(source, options)
         model.eval()
         return model
-
-    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
-        weights.to_model(model, arrays)
 
     def save_weights(self, model: Any) -> dict[str, Array]:
         return {name: array.astype(np.float32, copy=False) for name, array in weights.from_model(model).items()}

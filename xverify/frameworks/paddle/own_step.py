@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import paddle
 
-from xverify.framework.own_step import Update
+from xverify.framework.adapter import Array
+from xverify.framework.own_step import Update, watched_calls
 from xverify.weights import paddle as weights
 
 
-@contextmanager
-def watched_updates(model: Any) -> Iterator[list[Update]]:
+def watched_updates(model: Any) -> AbstractContextManager[list[Update]]:
     """The gradients that every optimizer is given within the context, in the order of its calls."""
-    found: list[Update] = []
     named = weights.named_weights(model)
+
+    def note(optimizer: Any, *_: Any, **more: Any) -> Update:
+        given = {id(each): each.grad for each in _parameters(optimizer) if each.grad is not None}
+        return Update(optimizer, _by_name(named, given))
+
     kinds = [kind for kind in _with_subclasses(paddle.optimizer.Optimizer) if "step" in vars(kind)]
-    own = {kind: kind.step for kind in kinds}
-    inside: list[Any] = []  # the optimizer whose step runs: that of a class may call that of its base
-
-    def watching(step: Any) -> Any:
-        def watched(optimizer: Any, *arguments: Any, **more: Any) -> Any:
-            if inside:
-                return step(optimizer, *arguments, **more)
-            given = {id(each): each.grad for each in _parameters(optimizer) if each.grad is not None}
-            found.append(Update(optimizer, _by_name(named, given)))
-            inside.append(optimizer)
-            try:
-                return step(optimizer, *arguments, **more)
-            finally:
-                inside.clear()
-
-        return watched
-
-    for kind in kinds:
-        kind.step = watching(own[kind])
-    try:
-        yield found
-    finally:
-        for kind in kinds:
-            kind.step = own[kind]
+    return watched_calls(kinds, "step", note)
 
 
 def _with_subclasses(kind: Any) -> Iterator[Any]:
@@ -56,7 +37,7 @@ def _parameters(optimizer: Any) -> Iterator[Any]:
         yield from each["params"] if isinstance(each, dict) else [each]
 
 
-def _by_name(named: list[weights.NamedWeight], given: dict[int, Any]) -> dict[str, Any]:
+def _by_name(named: list[weights.NamedWeight], given: dict[int, Any]) -> dict[str, Array]:
     """Gradients in canonical layout. given: id of a parameter -> its gradient."""
     return {
         each.name: weights.to_canonical(each, [given[id(part)].numpy() for part in each.parts])

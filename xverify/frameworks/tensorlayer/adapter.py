@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array, Source
+from xverify.framework.adapter import Source
 from xverify.framework.own_step import Step
 from xverify.frameworks.tensorflow.adapter import Adapter as TensorFlow
 from xverify.frameworks.tensorflow.adapter import eager, graph
@@ -16,6 +16,7 @@ from xverify.weights.tensorflow import NamedVariable
 
 class Adapter(TensorFlow):
     name = "tensorlayer"
+    weights_module = weights
     needs = {"tensorlayer": "tensorlayer", "tensorflow-cpu": "tensorflow"}
     # The environment pins packages that TensorLayer imports without declaring them (matplotlib, an older opencv).
     isolated = "tensorlayer"
@@ -49,13 +50,6 @@ class Adapter(TensorFlow):
 
     def own_step(self, step: Step, mode: str) -> Step:
         raise Unsupported("tensorlayer does not run a train_step of the model file")
-
-    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
-        weights.to_model(model, arrays)
-
-    def save_weights(self, model: Any) -> dict[str, Array]:
-        arrays: dict[str, Array] = weights.from_model(model)
-        return arrays
 
     def trainable(self, model: Any) -> list[NamedVariable]:
         variables: list[NamedVariable] = weights.named_variables(model)

@@ -48,6 +48,7 @@ def compiled(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(TrainsOnTorch, Framework):
     name = "torch"
+    weights_module = weights
     copies = 1.2
     overhead = 150
     needs = {"torch": "torch"}
@@ -84,13 +85,6 @@ class Adapter(TrainsOnTorch, Framework):
             for parameter in model.parameters():
                 move(parameter)  # the constructor chose the dtype of some, and others are new ones on the device
         return model
-
-    def load_weights(self, model: Any, arrays: Mapping[str, Array]) -> None:
-        weights.to_model(model, arrays)
-
-    def save_weights(self, model: Any) -> dict[str, Array]:
-        arrays: dict[str, Array] = weights.from_model(model)
-        return arrays
 
     def weights_of(self, model: Any) -> Mapping[str, Array]:
         return weights.OfModel(model)
