@@ -28,10 +28,6 @@ Factored = tuple[int, ...]
 
 EPS = 2.0**-23  # torch's default for a weight in float32
 OTHER_AXES = "other axes"
-NOT_COMPARED = (
-    "{} is stored in variables whose axes are not those of torch's weight, and Adafactor computes means over the axes of a "
-    "variable; choose another optimizer"
-)
 
 
 def last_two(count: int) -> Factored:
@@ -114,6 +110,22 @@ def order_of_axes(to_canonical: Callable[[Tensor], Tensor], shape: Sequence[int]
         if found.shape == wanted.shape and (found == wanted).all():
             return order
     return None
+
+
+def order_of_weight(
+    name: str, shapes: Sequence[Sequence[int]], to_canonical: Callable[[Tensor], Tensor]
+) -> tuple[int, ...]:
+    """``order_of_axes`` of a weight. Raises Unsupported for one that is no variable with the same axes.
+
+    shapes: of the variables that together are the weight.
+    """
+    order = order_of_axes(to_canonical, shapes[0]) if len(shapes) == 1 else None
+    if order is None:
+        raise Unsupported(
+            f"{name} is stored in variables whose axes are not those of torch's weight, and Adafactor computes means over the axes "
+            "of a variable; choose another optimizer"
+        )
+    return order
 
 
 def with_other_axes(o: Optimizer, factored: Mapping[str, Factored]) -> Optimizer:

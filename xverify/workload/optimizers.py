@@ -10,7 +10,7 @@ mathematics.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,18 @@ class Optimizer:
         if self.name == "sgd" and not self.momentum:
             return ()
         return (*STATE_NAMES[self.name], "largest") if self.recipe.amsgrad else STATE_NAMES[self.name]
+
+    def groups(self, names: Iterable[str]) -> dict[tuple[float, float], list[str]]:
+        """(learning rate, weight decay) -> the parameters that have both, of these."""
+        found: dict[tuple[float, float], list[str]] = {}
+        for name in names:
+            own = self.of(name)
+            found.setdefault((own.lr, own.weight_decay), []).append(name)
+        return found
+
+    def keys(self, names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        """A framework's names of the state, in the order of ``state_names``. names: of all that each optimizer may keep."""
+        return names[self.name][: len(self.state_names)]
 
     @property
     def plain(self) -> Optimizer:
@@ -203,6 +215,22 @@ def update(
         root = ops.sqrt(v + o.eps) if "eps-inside" in o.variants else ops.sqrt(v) + o.eps
         return w - o.lr * (g / root), [v]
     return _adam(o, w, g, optimizer_state, powers or (o.beta1**step, o.beta2**step), ops)
+
+
+def update_sum(
+    parts: int,
+    settings: Optimizer,
+    w: Tensor,
+    g: Tensor,
+    optimizer_state: Sequence[Tensor],
+    step: Any,
+    ops: Operations,
+    axes: adafactor.Factored | None,
+) -> tuple[Tensor, list[Tensor]]:
+    """``update`` of a weight that is the sum of this number of torch's parameters; 1 for most."""
+    new, after = update(settings, w, g, optimizer_state, step, ops, axes=axes)
+    # Each of the parts changes by the same amount, so their sum changes by a multiple of it.
+    return (new if parts == 1 else w + parts * (new - w)), after
 
 
 def _adam(

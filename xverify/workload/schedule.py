@@ -9,6 +9,7 @@ from ..errors import SpecError, UsageError, nearest
 
 KINDS = ("constant", "step", "cosine", "linear", "one-cycle")
 RISE, START, FALL = 0.3, 25.0, 1e4  # of OneCycleLR: pct_start, div_factor and final_div_factor
+TABLE = 2**16  # factors of a schedule that are computed in advance; a schedule without an end keeps the last of them
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,10 @@ class Schedule:
         share = min(step, count) / count
         falling = (1 + math.cos(math.pi * share)) / 2 if self.kind == "cosine" else 1 - share
         return self.end + (1 - self.end) * falling
+
+    def factors(self) -> list[float]:
+        """The factors of all updates; of a schedule without an end, those of the first TABLE."""
+        return [self.factor(step) for step in range(self.steps + 1 if self.steps else TABLE)]
 
     @property
     def last(self) -> int | None:

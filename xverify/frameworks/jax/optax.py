@@ -8,7 +8,7 @@ from typing import Any
 
 from xverify.frameworks.jax.optax_adafactor import Axes, adafactor_variants, own_adafactor
 from xverify.workload.adafactor import Factored, with_other_axes
-from xverify.workload.optimizers import Optimizer, update
+from xverify.workload.optimizers import Optimizer, update_sum
 
 
 class Steps:
@@ -58,7 +58,7 @@ class Optax(Steps):
         if axes is not None:
             self.factored = axes.other_than_torch()
             self.optimizer = with_other_axes(self.optimizer, self.factored)
-        self.fields = self.STATE_NAMES[o.name][: len(o.state_names)]
+        self.fields = o.keys(self.STATE_NAMES)
 
     def begin(self, trained: Sequence[Any]) -> Any:
         return self.own.init(trained)
@@ -175,10 +175,8 @@ class Equivalent(Steps):
             number = (count + 1).astype(value.dtype)
             own = replace(own, lr=own.lr * factor)
             axes = self.torch_axes[index] if self.torch_axes else None
-            new, kept = update(own, value, gradient, old, number, ops, axes=axes)
-            # Each of the parts of a sum changes by the same amount, so the sum changes by a multiple of it.
-            times = self.sums[index]
-            changed.append(new if times == 1 else value + times * (new - value))
+            new, kept = update_sum(self.sums[index], own, value, gradient, old, number, ops, axes)
+            changed.append(new)
             for field, array in zip(after, kept):
                 field.append(array)
         return changed, (count + 1, after)

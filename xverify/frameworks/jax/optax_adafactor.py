@@ -10,12 +10,11 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.weights.flax_layout import NamedWeight, join
 from xverify.workload.adafactor import (
-    NOT_COMPARED,
     Factored,
     canonical_axes,
     last_two,
     native_axes,
-    order_of_axes,
+    order_of_weight,
 )
 from xverify.workload.optimizers import Optimizer
 
@@ -52,14 +51,10 @@ class Axes:
     def __init__(self, weights: Sequence[NamedWeight], shapes: Sequence[tuple[int, ...]]) -> None:
         self.shapes = list(shapes)
         self.names = [each.name for each in weights]
-        self.orders: list[tuple[int, ...]] = []
+        of_variables, self.orders = iter(self.shapes), list[tuple[int, ...]]()
         for each in weights:
-            order = None
-            if len(each.parts) == 1:
-                order = order_of_axes(lambda array: join(each, [array]), self.shapes[len(self.orders)])  # noqa: B023
-            if order is None:
-                raise Unsupported(NOT_COMPARED.format(each.name))
-            self.orders.append(order)
+            own = [next(of_variables) for _ in each.parts]
+            self.orders.append(order_of_weight(each.name, own, lambda array: join(each, [array])))  # noqa: B023
 
     def of_torch(self) -> list[Factored]:
         """For each variable, those of its axes that are the last two of torch's weight."""

@@ -16,9 +16,6 @@ from xverify.frameworks.jax.optax_adafactor import Axes
 from xverify.weights.flax_layout import NamedWeight
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.recipe import CLIPS, clipped
-from xverify.workload.schedule import Schedule
-
-TABLE = 2**16  # factors of a schedule that are computed in advance; a schedule without an end keeps the last of them
 
 
 class Seen(NamedTuple):
@@ -171,7 +168,8 @@ class EquivalentRecipe(Equivalent, RecipeSteps):
         """The factor of the schedule, from a table."""
         import jax.numpy as jnp
 
-        return jnp.take(_factors(self.recipe.schedule), state[0], mode="clip") if self.recipe.schedule else 1.0
+        schedule = self.recipe.schedule
+        return jnp.take(jnp.asarray(schedule.factors(), "float32"), state[0], mode="clip") if schedule else 1.0
 
     def _clipped(self, gradients: Sequence[Any]) -> Sequence[Any]:
         from xverify.frameworks.jax.operations import JaxOperations
@@ -182,11 +180,3 @@ class EquivalentRecipe(Equivalent, RecipeSteps):
 def _mean(parts: Sequence[Sequence[Any]]) -> list[Any]:
     """The mean of the gradients of all micro-batches."""
     return [sum(each[1:], each[0]) / len(parts) for each in zip(*parts)]
-
-
-def _factors(schedule: Schedule) -> Any:
-    """The factors of all updates of a schedule."""
-    import jax.numpy as jnp
-
-    count = schedule.steps + 1 if schedule.steps else TABLE
-    return jnp.asarray([schedule.factor(step) for step in range(count)], "float32")

@@ -38,10 +38,7 @@ class RecipeLearner(RecipeStep, Learner):
 
     def _groups(self, o: Optimizer) -> list[dict[str, Any]]:
         """Parameter groups of Jittor: one for each learning rate and weight decay."""
-        groups: dict[tuple[float, float], list[str]] = {}
-        for name in self.parameters:
-            own = o.of(name)
-            groups.setdefault((own.lr, own.weight_decay), []).append(name)
+        groups = o.groups(self.parameters)
         self.places = {
             name: (index, place) for index, names in enumerate(groups.values()) for place, name in enumerate(names)
         }
@@ -156,8 +153,7 @@ class RecipeLearner(RecipeStep, Learner):
 
     def _variables(self, index: int) -> list[Any]:
         group, place = self.places[self.names[index]]
-        keys = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
-        return [self.optim.param_groups[group][key][place] for key in keys]
+        return [self.optim.param_groups[group][key][place] for key in self.optimizer.keys(self.STATE_NAMES)]
 
     def averages(self) -> dict[str, Array]:
         return {name: each.numpy() for name, each in self.averaged.items()}

@@ -69,7 +69,7 @@ class Learner(Training):
         """The settings without variants, and torch's formulas in Jittor's operations."""
         from xverify.frameworks.jittor.matched import Equivalent
 
-        return o.plain, Equivalent(parameters, o, self.STATE_NAMES[o.name][: len(o.state_names)])
+        return o.plain, Equivalent(parameters, o, o.keys(self.STATE_NAMES))
 
     def _loss(self, *batch: Any) -> Any:
         outputs, objective = self.model(*batch[:-1]), self.framework.setup.objective
@@ -106,5 +106,4 @@ class Learner(Training):
     def _variables(self, index: int) -> list[Any]:
         """The optimizer state of the parameter with this index, in the order of Optimizer.state_names."""
         (group,) = self.optim.param_groups
-        keys = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
-        return [group[key][index] for key in keys]
+        return [group[key][index] for key in self.optimizer.keys(self.STATE_NAMES)]

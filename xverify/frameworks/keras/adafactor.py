@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from xverify.errors import Unsupported
 from xverify.framework.adapter import Array
 from xverify.weights import tensorflow as weights
 from xverify.weights.tensorflow import NamedVariable
-from xverify.workload.adafactor import NOT_COMPARED, Factored, canonical_axes, last_two, order_of_axes
+from xverify.workload.adafactor import Factored, canonical_axes, last_two, order_of_weight
 from xverify.workload.optimizers import Optimizer
 
-Orders = Mapping[int, tuple[int, ...]]  # id of a variable -> see adafactor.order_of_axes
+Orders = Mapping[int, tuple[int, ...]]  # id of a variable -> see adafactor.order_of_weight
 
 
 def keras_adafactor(o: Optimizer, rate: Any, **more: Any) -> tuple[Optimizer, Any]:
@@ -28,15 +27,15 @@ def keras_adafactor(o: Optimizer, rate: Any, **more: Any) -> tuple[Optimizer, An
 
 def axes_of_weights(trainable: Sequence[NamedVariable]) -> dict[int, tuple[int, ...]]:
     """The order of the axes of every variable. Raises Unsupported for a weight that is no variable with the same axes."""
-    found = {}
+    found = dict[int, tuple[int, ...]]()
     for each in trainable:
         variable = each.pieces[0].variable
-        order = None
-        if len(each.pieces) == 1 and id(variable) not in found:
-            order = order_of_axes(lambda array: weights.canonical(each, lambda _: array), tuple(variable.shape))  # noqa: B023
-        if order is None:
-            raise Unsupported(NOT_COMPARED.format(each.name))
-        found[id(variable)] = order
+        shapes = [] if id(variable) in found else [tuple(piece.variable.shape) for piece in each.pieces]
+        found[id(variable)] = order_of_weight(
+            each.name,
+            shapes,
+            lambda array: weights.canonical(each, lambda _: array),  # noqa: B023
+        )
     return found
 
 

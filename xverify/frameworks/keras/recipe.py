@@ -26,7 +26,6 @@ from xverify.workload.schedule import Schedule
 
 # How gradients are clipped -> the argument of Keras' optimizers.
 ARGUMENTS = {"clip_norm": "global_clipnorm", "clip_value": "clipvalue", "clip_each": "clipnorm"}
-TABLE = 2**16  # rates of a schedule that are computed in advance; a schedule without an end keeps the last of them
 INSTEAD = "run with --match-optimizer"
 
 
@@ -237,14 +236,13 @@ def table(schedule: Schedule) -> Any:
     import keras
     from keras import ops
 
-    count = schedule.steps + 1 if schedule.steps else TABLE
-    factors = np.array([schedule.factor(step) for step in range(count)], np.float32)
+    factors = np.array(schedule.factors(), np.float32)
 
     class Table(keras.optimizers.schedules.LearningRateSchedule):
         def __call__(self, step: Any) -> Any:
-            return ops.take(ops.convert_to_tensor(factors), ops.minimum(ops.cast(step, "int32"), count - 1))
+            return ops.take(ops.convert_to_tensor(factors), ops.minimum(ops.cast(step, "int32"), len(factors) - 1))
 
         def get_config(self) -> dict[str, int]:
-            return {"steps": count}
+            return {"steps": len(factors)}
 
     return Table()

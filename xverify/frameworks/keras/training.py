@@ -18,7 +18,7 @@ from xverify.frameworks.keras.adafactor import axes_of_weights, factors, keras_a
 from xverify.frameworks.keras.base import Gradients, Keras
 from xverify.weights import tensorflow as weights
 from xverify.workload.adafactor import Factored, check_no_sums, last_two, native_axes, with_other_axes
-from xverify.workload.optimizers import DECOUPLED, Optimizer, update
+from xverify.workload.optimizers import DECOUPLED, Optimizer, update_sum
 
 # Turns a Python function of native tensors into what the mode runs, e.g. tf.function. The second argument is all variables that the
 # function reads or changes.
@@ -159,8 +159,7 @@ class Learner(Training):
             return [variables[index] for variables in self.optim.state_variables]
         if self.orders:
             return factors(self.optim, self.variables[index], index, self.orders[id(self.variables[index])])
-        names = self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
-        return [getattr(self.optim, name)[index] for name in names]
+        return [getattr(self.optim, name)[index] for name in self.optimizer.keys(self.STATE_NAMES)]
 
     @property
     def _scale(self) -> float:
@@ -234,9 +233,9 @@ def equivalent_optimizer(
             w, g, *state = (ops.convert_to_tensor(value) for value in (variable, gradient, *state_variables))
             step = ops.cast(self.iterations + 1, "float32")
             own = replace(each[index], lr=each[index].lr * learning_rate) if each else o
-            new_w, new_state = update(own, w, g, state, step, operations, axes=axes[index] if axes else None)
-            # Each of the parts changes by the same amount, so their sum changes by a multiple of it.
-            self.assign(variable, new_w if parts[index] == 1 else w + parts[index] * (new_w - w))
+            taken = axes[index] if axes else None
+            new_w, new_state = update_sum(parts[index], own, w, g, state, step, operations, taken)
+            self.assign(variable, new_w)
             for state_variable, value in zip(state_variables, new_state):
                 self.assign(state_variable, value)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.weights import paddle as weights
-from xverify.workload.adafactor import NOT_COMPARED, Factored, last_two, native_axes, order_of_axes
+from xverify.workload.adafactor import Factored, last_two, native_axes, order_of_weight
 from xverify.workload.optimizers import Optimizer, update
 
 # Optimizer -> Paddle's names of what Optimizer.state_names names, in the same order.
@@ -20,11 +21,6 @@ STATE_NAMES = {
     "lion": ("momentum",),
     "adafactor": ("row", "column", "square"),
 }
-
-
-def state_keys(o: Optimizer) -> tuple[str, ...]:
-    """Paddle's names of the state of an optimizer, in the order of Optimizer.state_names."""
-    return STATE_NAMES[o.name][: len(o.state_names)]
 
 
 def paddle_optimizer(
@@ -58,16 +54,15 @@ def torch_axes(o: Optimizer, trained: Sequence[weights.NamedWeight]) -> list[Fac
     """
     if o.name != "adafactor":
         return []
-    found = []
-    for each in trained:
-        order = None
-        if len(each.parts) == 1:
-            shape = tuple(each.parts[0].shape)
-            order = order_of_axes(lambda array: weights.to_canonical(each, [array]), shape)  # noqa: B023
-        if order is None:
-            raise Unsupported(NOT_COMPARED.format(each.name))
-        found.append(native_axes(order, last_two(len(order))))
-    return found
+    orders = [
+        order_of_weight(each.name, [part.shape for part in each.parts], partial(_alone, each)) for each in trained
+    ]
+    return [native_axes(order, last_two(len(order))) for order in orders]
+
+
+def _alone(weight: weights.NamedWeight, array: Any) -> Any:
+    """The canonical array of a weight that is one variable."""
+    return weights.to_canonical(weight, [array])
 
 
 class Equivalent:
@@ -91,7 +86,9 @@ class Equivalent:
         self.axes, self.ops = dict(zip(map(id, parameters), axes)), PaddleOperations()
         self.paddle, self.parameters, self.steps, self.factor = paddle, parameters, 0, 1.0
         self.each = each or [settings] * len(parameters)
-        self.state = {key: {id(part): paddle.zeros_like(part) for part in parameters} for key in state_keys(settings)}
+        self.state = {
+            key: {id(part): paddle.zeros_like(part) for part in parameters} for key in settings.keys(STATE_NAMES)
+        }
 
     def step(self) -> None:
         self.steps += 1

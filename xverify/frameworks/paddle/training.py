@@ -10,7 +10,7 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
 from xverify.framework.training import Batch, Training
-from xverify.frameworks.paddle.optimizers import Equivalent, paddle_optimizer, state_keys, torch_axes
+from xverify.frameworks.paddle.optimizers import STATE_NAMES, Equivalent, paddle_optimizer, torch_axes
 from xverify.weights import paddle as weights
 from xverify.workload.optimizers import Optimizer
 
@@ -100,7 +100,7 @@ class Learner(Training):
         self.steps += 1
 
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
-        keys = state_keys(self.optimizer)
+        keys = self.optimizer.keys(STATE_NAMES)
         state = {
             each.name: [gathered(each, [self.optim._get_accumulator(key, part) for part in each.parts]) for key in keys]
             for each in self.weights
@@ -110,7 +110,7 @@ class Learner(Training):
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
         self.steps = steps
         for each in self.weights:
-            for key, array in zip(state_keys(self.optimizer), state[each.name]):
+            for key, array in zip(self.optimizer.keys(STATE_NAMES), state[each.name]):
                 for part, own in zip(each.parts, weights.from_canonical(each, array)):
                     self.optim._get_accumulator(key, part).set_value(own)
         if isinstance(self.optim, Equivalent):

@@ -35,11 +35,11 @@ class RecipeLearner(RecipeStep, Learner):
             parameter.requires_grad_(False)
             del self.parameters[name]
         self.names = list(self.parameters)
-        groups: dict[tuple[float, float], list[Any]] = {}
-        for name, parameter in self.parameters.items():
-            own = self.optimizer.of(name)
-            groups.setdefault((own.lr, own.weight_decay), []).append(parameter)
-        listed = [{"params": each, "lr": lr, "weight_decay": decay} for (lr, decay), each in groups.items()]
+        groups = self.optimizer.groups(self.names)
+        listed = [
+            {"params": [self.parameters[name] for name in names], "lr": lr, "weight_decay": decay}
+            for (lr, decay), names in groups.items()
+        ]
         self.rates = [lr for lr, _ in groups]
         return super()._make_optimizer(listed)
 

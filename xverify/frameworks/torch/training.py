@@ -136,7 +136,7 @@ class Learner(Training):
         result = {}
         for name, parameter in self.parameters.items():
             state = self.optim.state.get(parameter, {})
-            result[name] = [_array_or_zeros(state.get(key), parameter) for key in self._state_keys()]
+            result[name] = [_array_or_zeros(state.get(key), parameter) for key in self.optimizer.keys(self.STATE_NAMES)]
         return self.steps, result
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
@@ -145,7 +145,10 @@ class Learner(Training):
         if not steps:
             return
         for name, arrays in state.items():
-            native = {key: self.framework.to_native(array, None) for key, array in zip(self._state_keys(), arrays)}
+            native = {
+                key: self.framework.to_native(array, None)
+                for key, array in zip(self.optimizer.keys(self.STATE_NAMES), arrays)
+            }
             if self.optimizer.name == "adafactor":
                 from xverify.frameworks.torch.adafactor import kept
 
@@ -153,7 +156,3 @@ class Learner(Training):
             if self.optimizer.name != "sgd":
                 native["step"] = self.torch.tensor(float(steps))
             self.optim.state[self.parameters[name]] = native
-
-    def _state_keys(self) -> tuple[str, ...]:
-        """The keys of torch.optim's state, in the order of Optimizer.state_names."""
-        return self.STATE_NAMES[self.optimizer.name][: len(self.optimizer.state_names)]
