@@ -11,6 +11,7 @@ from pathlib import Path
 
 from xverify.errors import UsageError
 from xverify.formats._protobuf import BYTES, DEEPEST, VARINT, Buffer, Damaged, Field, fields, mapped, text
+from xverify.framework.modelfile import ModelFile
 
 IR_VERSION, PRODUCER, GRAPH, OPSET, FUNCTION = 1, 2, 7, 8, 25
 # The fields of ModelProto, with the kind of each.
@@ -68,6 +69,20 @@ def _looks_like_graph(data: Buffer, graph: Field) -> bool:
         return all(field.kind == BYTES and field.number < 20 for field in fields(data, graph.start, graph.end))
     except Damaged:
         return True
+
+
+class OnnxFile(ModelFile):
+    """The base class of formats of ONNX files."""
+
+    title = "ONNX file"
+
+    @classmethod
+    def recognises(cls, path: Path) -> bool:
+        return looks_like(path)
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        check(path)
 
 
 def check(path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import Change, ModelFile
+from xverify.framework.modelfile import Change, ModelFile, change_weights
 from xverify.frameworks.tensorflow.base import OnTensorFlow
 
 # Layers whose configuration holds code, or the place of code. Keras opens them only when safe mode is off.
@@ -44,10 +44,7 @@ class TensorFlowFile(ModelFile, OnTensorFlow):
     def change_weights(self, variables: Mapping[str, Any], change: Change) -> bool:
         """Give these variables other float32 values; False when there are none."""
         arrays = {name: np.array(variable.numpy()) for name, variable in variables.items()}
-        weights = {name: array for name, array in arrays.items() if array.dtype == np.float32}
-        for name, array in change(weights).items():
-            variables[name].assign(array)
-        return bool(weights)
+        return change_weights(arrays, change, lambda name, array: variables[name].assign(array))
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

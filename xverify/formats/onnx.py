@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
-from xverify.formats import _onnx_file as onnx_file
 from xverify.formats._bfloat16 import Bits, to_bits
+from xverify.formats._onnx_file import OnnxFile
 from xverify.formats._onnx_nodes import node_values
 from xverify.framework.adapter import Array
-from xverify.framework.modelfile import ModelFile, Natives, Signature, Tensor
+from xverify.framework.modelfile import Natives, Signature, Tensor
 from xverify.framework.runner import OnArrays, refuse_float64
 from xverify.weights import onnx_graph
 from xverify.weights.stored import Stored
@@ -75,9 +75,8 @@ class OnnxModel:
     sessions: Natives = field(default_factory=dict)
 
 
-class Adapter(ModelFile, OnArrays):
+class Adapter(OnnxFile, OnArrays):
     name = "onnx"
-    title = "ONNX file"
     runtime = "onnxruntime"
     extra = "onnxruntime"
     needs = {"onnxruntime": "onnxruntime"}
@@ -89,14 +88,6 @@ class Adapter(ModelFile, OnArrays):
 
         self.ort = onnxruntime
         self.threads = threads
-
-    @classmethod
-    def recognises(cls, path: Path) -> bool:
-        return onnx_file.looks_like(path)
-
-    @classmethod
-    def check(cls, path: Path) -> None:
-        onnx_file.check(path)
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> OnnxModel:
         """options: "libraries": paths of libraries of custom operators, which are programs and need "trust"."""

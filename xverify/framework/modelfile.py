@@ -217,6 +217,14 @@ class ModelFile(Runner):
         return f"{path.name}: {self.runtime} cannot open this {self.title}: {line}"
 
 
+def change_weights(arrays: Mapping[str, Array], change: Change, assign: Callable[[str, Array], object]) -> bool:
+    """Change the float32 arrays among these weights; False when there are none. assign: sets the weight of a name."""
+    weights = {name: array for name, array in arrays.items() if array.dtype == np.float32}
+    for name, array in change(weights).items():
+        assign(name, array)
+    return bool(weights)
+
+
 def by_name(arrays: Mapping[str, Array]) -> Stored:
     """The weights of a file without a graph that tells their batch norms: their names tell them."""
     return Stored(arrays, norms_by_name(arrays))

@@ -39,6 +39,26 @@ class Gradients:
     variables: Sequence[Any]
 
 
+@dataclass(frozen=True)
+class Pass:
+    """One forward and one backward pass.
+
+    forward: what ``Keras.in_training`` returns. batch: the inputs, then the targets.
+    variables, tensors: what the gradients are computed with respect to; ``tensors`` is called after the forward pass.
+    scale: what the loss is multiplied by for the gradients; None: nothing.
+    """
+
+    forward: Any
+    batch: Batch
+    variables: Sequence[Any]
+    tensors: Callable[[], Sequence[Any]] = list
+    scale: Any = None
+
+    def scaled(self, loss: Any) -> Any:
+        """The loss that is differentiated."""
+        return loss if self.scale is None else loss * self.scale
+
+
 class Keras(Framework):
     """The base class of the adapters. A subclass adds what depends on the backend: tensors, waiting, threads, gradients."""
 
@@ -117,19 +137,8 @@ class Keras(Framework):
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
         return watched_updates(self, model)
 
-    def differentiate(
-        self,
-        forward: Any,
-        batch: Batch,
-        variables: Sequence[Any],
-        tensors: Callable[[], Sequence[Any]] = list,
-        scale: Any = None,
-    ) -> Gradients:
-        """Run one forward and one backward pass.
-
-        forward: what ``in_training`` returns. variables, tensors: what the gradients are computed with respect to; ``tensors`` is
-        called after the forward pass. scale: what the loss is multiplied by for the gradients; None: nothing.
-        """
+    def differentiate(self, asked: Pass) -> Gradients:
+        """Run one forward and one backward pass."""
         raise NotImplementedError
 
     def dense(self, gradient: Any) -> Any:
@@ -160,7 +169,7 @@ class Keras(Framework):
         trainable = self.trainable(model)
         variables = weights.variables(trainable)
         scale = self.setup.loss_scale if self.setup.loss_scale != 1.0 else None
-        found = self.differentiate(self.in_training(model), batch, variables, tensors, scale)
+        found = self.differentiate(Pass(self.in_training(model), batch, variables, tensors, scale))
         parameter_gradients = self.by_name(trainable, variables, [self._unscaled(each) for each in found.variables])
         tensor_gradients = [self._unscaled(each) for each in found.tensors]
         return BackwardPass(found.outputs, float(found.loss), tensor_gradients, parameter_gradients)

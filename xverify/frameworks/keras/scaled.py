@@ -12,7 +12,7 @@ import numpy as np
 
 from xverify.framework.adapter import Array
 from xverify.framework.training import INTERVAL, LEAST_SCALE, SCALE
-from xverify.frameworks.keras.base import Gradients
+from xverify.frameworks.keras.base import Gradients, Pass
 from xverify.frameworks.keras.recipe import RecipeLearner
 from xverify.frameworks.keras.training import Wrap
 
@@ -33,7 +33,7 @@ class ScaledLearner(RecipeLearner):
         from keras import ops
 
         scale = ops.convert_to_tensor(self.scaled.dynamic_scale)
-        return self.framework.differentiate(self.forward, tuple(batch), self.variables, scale=scale)
+        return self.framework.differentiate(Pass(self.forward, tuple(batch), self.variables, scale=scale))
 
     def update(self, gradients: Sequence[Any]) -> None:
         self.scaled.apply(self._dense(gradients), self.variables)

@@ -15,7 +15,7 @@ import numpy as np
 from xverify.framework.adapter import Array
 from xverify.framework.training import Training
 from xverify.frameworks.keras.adafactor import axes_of_weights, factors, keras_adafactor, own_axes
-from xverify.frameworks.keras.base import Gradients, Keras
+from xverify.frameworks.keras.base import Gradients, Keras, Pass
 from xverify.weights import tensorflow as weights
 from xverify.workload.adafactor import Factored, check_no_sums, last_two, native_axes, with_other_axes
 from xverify.workload.optimizers import DECOUPLED, Optimizer, update_sum
@@ -112,7 +112,7 @@ class Learner(Training):
 
     def differentiate(self, batch: Sequence[Any]) -> Gradients:
         """One forward and one backward pass."""
-        return self.framework.differentiate(self.forward, tuple(batch), self.variables)
+        return self.framework.differentiate(Pass(self.forward, tuple(batch), self.variables))
 
     def _dense(self, gradients: Sequence[Any]) -> list[Any]:
         return [None if gradient is None else self.framework.dense(gradient) for gradient in gradients]

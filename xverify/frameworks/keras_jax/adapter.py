@@ -14,7 +14,7 @@ from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.jax.base import Jax
 from xverify.frameworks.jax.training import Around, Function, plainly
-from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
+from xverify.frameworks.keras.base import Gradients, Keras, Pass, canonical, native
 from xverify.frameworks.keras.learner import learner
 from xverify.weights import tensorflow as weights
 from xverify.workload.optimizers import Optimizer
@@ -90,29 +90,20 @@ class Adapter(Keras, Jax):
     def in_training(self, model: Any) -> Any:
         return self.pure(model)
 
-    def differentiate(
-        self,
-        forward: Any,
-        batch: Batch,
-        variables: Sequence[Any],
-        tensors: Callable[[], Sequence[Any]] = list,
-        scale: Any = None,
-    ) -> Gradients:
-        """See ``Keras.differentiate``. tensors: without effect; ``captured_step`` computes the gradients within a model.
-
-        variables: all that are trained, or some of them.
-        """
+    def differentiate(self, asked: Pass) -> Gradients:
+        """See ``Keras.differentiate``. ``tensors`` has no effect: ``captured_step`` computes the gradients within a model."""
+        forward = asked.forward
 
         def loss(trained: Sequence[Any], others: Sequence[Any]) -> tuple[Any, Any]:
-            outputs, others = forward(trained, others, batch[:-1])
-            value = self.loss(outputs, batch[-1])
-            return value if scale is None else value * scale, (value, without_classes(outputs), others)
+            outputs, others = forward(trained, others, asked.batch[:-1])
+            value = self.loss(outputs, asked.batch[-1])
+            return asked.scaled(value), (value, without_classes(outputs), others)
 
         trained, others = forward.present()
         (_, (value, outputs, others)), found = self.jax.value_and_grad(loss, has_aux=True)(trained, others)
         forward.write(trained, others)
         of_variable = dict(zip(map(id, forward.variables), found))
-        return Gradients(outputs, value, (), [of_variable[id(variable)] for variable in variables])
+        return Gradients(outputs, value, (), [of_variable[id(variable)] for variable in asked.variables])
 
 
 class Pure(Function):

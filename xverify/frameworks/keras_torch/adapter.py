@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,7 +13,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_step import Step
 from xverify.framework.training import Batch, Training
-from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
+from xverify.frameworks.keras.base import Gradients, Keras, Pass, canonical, native
 from xverify.frameworks.keras.learner import learner
 from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.workload.optimizers import Optimizer
@@ -63,22 +62,14 @@ class Adapter(TrainsOnTorch, Keras):
         for variable in model.trainable_variables:
             variable.value.grad = None  # no gradient of an earlier state is left
 
-    def differentiate(
-        self,
-        forward: Any,
-        batch: Batch,
-        variables: Sequence[Any],
-        tensors: Callable[[], Sequence[Any]] = list,
-        scale: Any = None,
-    ) -> Gradients:
-        outputs = forward(*batch[:-1])
-        loss = self.loss(outputs, batch[-1])
+    def differentiate(self, asked: Pass) -> Gradients:
+        outputs = asked.forward(*asked.batch[:-1])
+        loss = self.loss(outputs, asked.batch[-1])
         if not loss.requires_grad:
             raise Failed(NOT_DIFFERENTIABLE)
-        nodes = list(tensors())
-        values = [variable.value for variable in variables]
-        scaled = loss if scale is None else loss * scale
-        found = self.torch.autograd.grad(scaled, [*nodes, *values], allow_unused=True)
+        nodes = list(asked.tensors())
+        values = [variable.value for variable in asked.variables]
+        found = self.torch.autograd.grad(asked.scaled(loss), [*nodes, *values], allow_unused=True)
         return Gradients(outputs, loss.detach(), found[: len(nodes)], found[len(nodes) :])
 
     def environment(self) -> dict[str, object]:

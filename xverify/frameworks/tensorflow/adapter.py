@@ -11,7 +11,7 @@ from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_step import Step
 from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
-from xverify.frameworks.keras.base import Gradients, Keras, canonical, native
+from xverify.frameworks.keras.base import Gradients, Keras, Pass, canonical, native
 from xverify.frameworks.keras.learner import learner
 from xverify.frameworks.tensorflow.base import OnTensorFlow
 from xverify.workload.optimizers import Optimizer
@@ -73,22 +73,15 @@ class Adapter(OnTensorFlow, Keras):
         compiled: Step = self.tf.function(step, jit_compile=True if mode == "xla" else None)
         return compiled
 
-    def differentiate(
-        self,
-        forward: Any,
-        batch: Batch,
-        variables: Sequence[Any],
-        tensors: Callable[[], Sequence[Any]] = list,
-        scale: Any = None,
-    ) -> Gradients:
+    def differentiate(self, asked: Pass) -> Gradients:
         tf = self.tf
         with tf.GradientTape() as self.tape:
-            outputs = forward(*batch[:-1])
-            loss = self.loss(outputs, batch[-1])
-            scaled = loss if scale is None else loss * scale
-            nodes = list(tensors())
+            outputs = asked.forward(*asked.batch[:-1])
+            loss = self.loss(outputs, asked.batch[-1])
+            scaled = asked.scaled(loss)
+            nodes = list(asked.tensors())
         # The tape knows the tf.Variable inside a Keras variable.
-        plain = [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]
+        plain = [variable if isinstance(variable, tf.Variable) else variable.value for variable in asked.variables]
         found = self.tape.gradient(scaled, [*nodes, *plain])
         if all(gradient is None for gradient in found):
             raise Failed(NOT_DIFFERENTIABLE)
