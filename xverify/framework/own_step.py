@@ -30,6 +30,7 @@ DEPTH = 3  # containers and objects within a state in which optimizers are looke
 
 # A step as a function of its batch: name of an input or target -> native tensor. It returns what the user's function returns.
 Step = Callable[[Natives], Any]
+Optimizers = dict[str, Any]  # by name; each framework has a class of its own
 
 
 @dataclass(
@@ -173,12 +174,12 @@ def _a(value: Any) -> str:
     return "None" if value is None else f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
 
 
-def optimizers_by_name(state: Any, model: Any, is_optimizer: Callable[[Any], bool]) -> dict[str, Any]:
+def optimizers_by_name(state: Any, model: Any, is_optimizer: Callable[[Any], bool]) -> Optimizers:
     """The optimizers of a state and of the attributes of a model, by their keys, fields or attributes there.
 
     An optimizer that is the state itself is called "". The first name of each counts.
     """
-    found: dict[str, Any] = {}
+    found: Optimizers = {}
     for name, value in _walk("", state, DEPTH, is_optimizer):
         if not any(value is other for other in found.values()):
             found[name] = value

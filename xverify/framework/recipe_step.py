@@ -11,6 +11,8 @@ from ..workload.schedule import Schedule
 from .runner import Array
 from .training import Batch, Training, Used
 
+ParameterGroup = dict[str, Any]  # what an optimizer of a framework takes: parameters, and numbers by their names
+
 
 class RecipeStep(Training):
     """Makes a step of ``accumulate``, ``clip``, ``update``, ``advance`` and ``take_average``, in the order of usual training code.

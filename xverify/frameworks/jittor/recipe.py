@@ -8,7 +8,8 @@ from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
-from xverify.framework.recipe_step import Factors, RecipeStep
+from xverify.framework.recipe_step import Factors, ParameterGroup, RecipeStep
+from xverify.framework.structures import Natives
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.jittor.training import Learner
 from xverify.workload.optimizers import Optimizer
@@ -26,17 +27,17 @@ class RecipeLearner(RecipeStep, Learner):
         self.share, self.steps = 1 / self.recipe.accumulate, 0
         # Jittor's optimizer counts every backward pass as a step.
         self.counted = 1 if match else self.recipe.accumulate
-        self.averaged: dict[str, Any] = {}
+        self.averaged: Natives = {}
         if self.recipe.average is not None:
             self.averaged = {name: self.jt.zeros_like(each).stop_grad() for name, each in self.parameters.items()}
         self.start_schedule(0)
 
-    def _trained(self, parameters: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+    def _trained(self, parameters: Natives, optimizer: Optimizer) -> Natives:
         return {name: each for name, each in parameters.items() if not optimizer.recipe.freezes(name)}
 
     # -- the optimizer ------------------------------------------------------------------------------------------------
 
-    def _groups(self, o: Optimizer) -> list[dict[str, Any]]:
+    def _groups(self, o: Optimizer) -> list[ParameterGroup]:
         """Parameter groups of Jittor: one for each learning rate and weight decay."""
         groups = o.groups(self.parameters)
         self.places = {

@@ -8,13 +8,13 @@ from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
-from xverify.framework.structures import only_output
+from xverify.framework.structures import Natives, only_output
 from xverify.framework.training import Batch, Training
 from xverify.weights import jittor as weights
 from xverify.workload.optimizers import Optimizer
 
 
-def trainable_parameters(model: Any) -> dict[str, Any]:  # Any: jittor.Var has no type
+def trainable_parameters(model: Any) -> Natives:
     """Name -> variable of each trainable parameter of a model in training mode. A tied parameter occurs once."""
     return {name: value for name, value in weights.named_variables(model).items() if not value.is_stop_grad()}
 
@@ -44,7 +44,7 @@ class Learner(Training):
 
             match_norms(model)
 
-    def _trained(self, parameters: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+    def _trained(self, parameters: Natives, optimizer: Optimizer) -> Natives:
         """The parameters that a step changes. parameters: those that can be trained."""
         return parameters
 

@@ -94,6 +94,7 @@ class RecipeLearner(Learner):
 
     def _own_optimizer(self, optimizer: Optimizer) -> tuple[Optimizer, Any]:
         """Keras' optimizer with its options, and the settings with all its variants."""
+        # more: arguments of an optimizer, which are numbers, truth values and schedules
         recipe, more, differences = optimizer.recipe, dict[str, Any](), []
         if recipe.clip:
             more[ARGUMENTS[recipe.clip[0]]] = recipe.clip[1]

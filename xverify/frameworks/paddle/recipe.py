@@ -11,7 +11,7 @@ import numpy as np
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
-from xverify.framework.recipe_step import Factors, RecipeStep
+from xverify.framework.recipe_step import Factors, ParameterGroup, RecipeStep
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.paddle.optimizers import Equivalent, paddle_optimizer, torch_axes
 from xverify.frameworks.paddle.training import Learner, gathered, trainable_weights
@@ -58,7 +58,7 @@ class RecipeLearner(RecipeStep, Learner):
         differences += ["norm of groups"] * (o.recipe.clip_norm is not None and len(groups) > 1)
         return replace(settings, variants=(*settings.variants, *differences)), made
 
-    def _groups(self, o: Optimizer) -> list[dict[str, Any]]:
+    def _groups(self, o: Optimizer) -> list[ParameterGroup]:
         """Parameter groups of Paddle: one for each group of the recipe, and one for all other parameters.
 
         The learning rate of a group is a multiple of the optimizer's.

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from xverify.errors import Unsupported
+from xverify.framework.structures import Natives
 from xverify.workload.optimizers import Optimizer
 
 
@@ -22,7 +23,7 @@ def own_adafactor(parameters: Sequence[Any], o: Optimizer) -> Any:
     return made
 
 
-def kept(state: Mapping[str, Any]) -> dict[str, Any]:
+def kept(state: Mapping[str, Any]) -> Natives:
     """The state of a parameter as torch keeps it. state: by torch's names, all in the shape of the parameter."""
     if state["variance"].dim() < 2:
         return {"variance": state["variance"]}

@@ -9,6 +9,7 @@ from typing import Any
 
 from xverify.framework.adapter import Array
 from xverify.framework.recipe_step import RecipeStep
+from xverify.framework.structures import Natives
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.frameworks.torch.training import Learner, by_name
@@ -22,7 +23,7 @@ class RecipeLearner(RecipeStep, Learner):
     def __init__(self, framework: TrainsOnTorch, model: Any, mode: str, batch: Batch, optimizer: Optimizer) -> None:
         self.recipe = optimizer.recipe
         self.share = 1 / self.recipe.accumulate  # of a micro-batch in the gradients
-        self.frozen: dict[str, Any] = {}
+        self.frozen: Natives = {}
         super().__init__(framework, model, mode, micro_batches(batch, self.recipe.accumulate)[0], optimizer)
         self.clip = self._make_clip()  # type: ignore[method-assign]
         self.averaged = self._make_average() if self.recipe.average is not None else None
