@@ -41,8 +41,6 @@ def _known(framework: Adapter, model: Any) -> Callable[..., Any]:
 
 class Adapter(OnTensorFlow, Keras):
     name = "tensorflow"
-    copies = 3.0
-    overhead = 250
     needs = {"tensorflow-cpu": "tensorflow"}
     modes = {"eager": eager, "graph": graph, "xla": xla, "while": graph}
     mode_options = {"while": {"loop": "while"}}

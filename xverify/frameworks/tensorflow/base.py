@@ -12,6 +12,8 @@ from xverify.framework.runner import Runner
 class OnTensorFlow(Runner):
     """The base class of runners whose tensors are TensorFlow's."""
 
+    copies = 3.0
+
     def __init__(self, threads: int, device: str) -> None:
         import tensorflow as tf
 
