@@ -51,6 +51,7 @@ def check(xverify, tmp_path):
 
 
 @pytest.mark.timed
+@pytest.mark.slow
 def test_more_work_is_slower_and_the_interval_of_the_ratio_excludes_one(no_noise, check, tmp_path):
     little, much = write(tmp_path / "little.onnx", 1), write(tmp_path / "much.onnx", 12)
     done, result = check(

@@ -35,6 +35,7 @@ def process_runs_of(row):
 
 
 @pytest.mark.timed
+@pytest.mark.slow
 def test_a_standard_run_has_six_process_runs_and_a_verdict_on_speed(no_noise, xverify, folder):
     done = xverify("run", folder, "--subjects", "numpy,honest", "--effort", "standard", *FAST, "--details")
     assert done.code == 0, done.err
@@ -66,6 +67,7 @@ def test_a_quick_run_gives_no_verdict_on_speed(no_noise, xverify, folder):
 
 
 @pytest.mark.timed
+@pytest.mark.slow
 def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(no_noise, xverify, folder, count, tmp_path):
     count(3, "dies")
     file = tmp_path / "kept.json"
@@ -95,6 +97,7 @@ def test_a_crash_in_the_third_process_run_keeps_two_and_resume_finishes_it(no_no
 
 
 @pytest.mark.timed
+@pytest.mark.slow
 def test_a_run_killed_in_the_third_process_run_keeps_two_and_resume_finishes_it(no_noise, xverify, folder, tmp_path):
     file = tmp_path / "kept.json"
     arguments = ["run", folder, "--subjects", "numpy,honest", "--effort", "standard", *FAST, "--json", file]
@@ -146,6 +149,7 @@ def test_a_fault_in_a_later_process_run_is_found(xverify, folder, count):
 
 
 @pytest.mark.timed
+@pytest.mark.slow
 def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(no_noise, xverify, folder):
     start = time.monotonic()
     done = xverify("run", folder, "--subjects", "numpy,honest", "--effort", "rigorous", "--max-seconds", 12)
@@ -155,6 +159,7 @@ def test_a_run_ends_within_its_budget_and_notes_what_was_left_out(no_noise, xver
     assert len(done.row("honest")["speed"]["launches"]) < 12
 
 
+@pytest.mark.slow
 @pytest.mark.timed
 @pytest.mark.parametrize(
     "calls", [(), ("--warmup", 2, "--rerun", 1000), ("--warmup", 1000, "--rerun", 16)], ids=["free", "rerun", "warmup"]

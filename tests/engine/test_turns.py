@@ -53,6 +53,7 @@ def test_notes_say_which_subjects_were_together_and_what_does_not_fit_even_then(
 
 
 @pytest.mark.timed
+@pytest.mark.slow
 def test_each_turn_has_process_runs_of_its_own_beside_the_baseline(xverify, folder):
     done = xverify("run", folder, "--subjects", "numpy,honest,wrong_weight", "--effort", "standard", *FAST, *LITTLE)
     assert done.code == 1, done.err
@@ -86,6 +87,7 @@ def test_a_turn_whose_subject_ends_leaves_the_others(xverify, folder, tmp_path):
 
 
 @pytest.mark.timed
+@pytest.mark.slow
 def test_the_budget_is_shared_by_the_turns(xverify, folder):
     arguments = ("--subjects", "numpy,honest,wrong_weight", "--max-seconds", 6, "--effort", "rigorous")
     done = xverify("run", folder, *arguments, *LITTLE)
