@@ -273,6 +273,7 @@ def test_weights_come_from_the_folder_or_from_the_user(xverify, tmp_path):
         assert says in done.err
 
 
+@pytest.mark.slow
 def test_a_crashed_compiler_is_restarted_once(xverify, tmp_path, monkeypatch):
     monkeypatch.setenv("TUMBLE_FILE", str(tmp_path / "tumbled"))
     done = compared(xverify, tmp_path, "tumbles")
@@ -347,6 +348,7 @@ def test_a_program_that_is_no_interpreter_makes_a_crashed_row(xverify, tmp_path)
     assert "prints b'garbage' instead of starting a worker" in done.row("honest")["reason"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_what_it_measured(tmp_path):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     file = tmp_path / "r.json"

@@ -324,6 +324,7 @@ def test_an_environment_whose_python_was_removed_does_not_count(made, call, tmp_
     assert json.loads(call("env", "list", "--json").out)["environments"] == []
 
 
+@pytest.mark.slow
 def test_a_failed_creation_quotes_the_installer_and_leaves_nothing(call, adapters, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(adapters, broken)

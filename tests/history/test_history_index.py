@@ -237,6 +237,7 @@ def test_an_index_that_another_program_has_open_is_waited_for(folder, capsys, mo
     assert ask(folder, capsys)[0] == 0
 
 
+@pytest.mark.slow
 def test_several_processes_at_once_all_answer_and_leave_a_whole_index(folder, tmp_path, capsys):
     """New files come while four processes ask, again and again."""
     command = [sys.executable, "-m", "xverify", "history", "--results", str(folder), "--format", "json"]

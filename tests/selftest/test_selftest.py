@@ -174,6 +174,7 @@ def test_an_overhead_of_few_microseconds_is_accepted(monkeypatch):
     assert compare(monkeypatch, *[11e-6] * 3, hand=10e-6).passed is True
 
 
+@pytest.mark.timed
 def test_a_loop_by_hand_uses_the_cores_that_a_busy_process_leaves(monkeypatch):
     with timing.busy(True):
         seen = []
