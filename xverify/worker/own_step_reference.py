@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..framework.own_step import OwnStep, Step, optimizers_by_name
+from ..framework.structures import Natives
 from ..messages import own_step as messages
 from ..messages.own_step import OwnTruthComputed
 from ..weights import npz
@@ -82,7 +83,7 @@ class OwnStepReference(Group):
             framework.train(model)
             return model
 
-        def start(model: Any) -> tuple[Step, dict[str, Any]]:
+        def start(model: Any) -> tuple[Step, Natives]:
             functions = OwnStep.of(framework, state.source)
             made, step = functions.start(model)
 
