@@ -163,7 +163,8 @@ class RecipeLearner(RecipeStep, Learner):
 
         def recorded(pairs: Sequence[tuple[Any, Any]]) -> Any:
             within = clip(pairs)
-            found.update({id(part): gradient for part, gradient in within})
+            # The memory of a gradient is free as soon as the update is made.
+            found.update({id(part): gradient.clone() for part, gradient in within})
             return within
 
         own._dygraph_clip = recorded
