@@ -136,7 +136,6 @@ class GraphWork(Group):
             findings=found.findings,
             compared=dict.fromkeys(compared, 1),
             missing=dict.fromkeys((*found.missing, *found.unsupported), 1),
-            explained=dict(found.explained),
         )
 
     def find_divergence(self, request: FindDivergence) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Every operator in float64, against onnx's own test cases and onnx's own evaluator."""
 
 import importlib
+import re
 from collections import Counter
 
 import numpy as np
@@ -12,7 +13,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from xverify.errors import Unsupported  # noqa: E402
-from xverify.replay.graph.evaluation import evaluate, unsupported  # noqa: E402
+from xverify.replay.graph.evaluation import evaluate  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
 from xverify.replay.graph.operators import rest, table  # noqa: E402
 from xverify.replay.graph.operators.registry import OPERATORS, Call  # noqa: E402
@@ -183,8 +184,7 @@ def test_a_missing_operator_is_named():
     imports = [helper.make_opsetid("", 20), helper.make_opsetid("my.domain", 3)]
     graph = Graph(model(nodes, {"x": [2]}, {"y": [2]}, opset_imports=imports))
     message = "node 'node7': the operator Fancy (domain my.domain, operator set 3) has no implementation in float64."
-    assert unsupported(graph) == [message]
-    with pytest.raises(Unsupported, match=r"node 'node7': the operator Fancy \(domain my\.domain, operator set 3\)"):
+    with pytest.raises(Unsupported, match=re.escape(message)):
         evaluate(graph, {"x": np.ones(2, np.float32)})
 
 

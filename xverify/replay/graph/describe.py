@@ -11,7 +11,7 @@ import numpy as np
 
 from ...results.precision import LayerPrecision, Precision, from_dtypes, from_layers
 from . import kinds
-from .model import Body, Graph, Node
+from .model import Graph, Node
 from .operators.rest import RANDOM
 from .operators.shape import cast_type
 from .values import BFLOAT16, UNITS
@@ -57,15 +57,12 @@ def vocabulary(graph: Graph) -> dict[str, int]:
     return found
 
 
-def random(body: Body) -> Iterator[str]:
+def random(graph: Graph) -> Iterator[str]:
     """The nodes that draw random numbers, those of subgraphs and functions included, each with its operator."""
-    for node in body.nodes:
+    for body, node in graph.walk():
         training = node.inputs[2] if node.op == "Dropout" and len(node.inputs) > 2 else ""
         if node.op in RANDOM or (training and bool(np.all(body.constants.get(training, True)))):
             yield f"{node.name} ({node.op})"
-        inner = [value for value in node.attributes.values() if isinstance(value, Body)]
-        for each in (*inner, *([node.function] if node.function is not None else [])):
-            yield from random(each)
 
 
 def counts(graph: Graph) -> tuple[str, ...]:
@@ -89,15 +86,10 @@ class Stored:
 
 
 class Types:
-    """The declared type of every value of a graph, the node that makes it, and the nodes that use it."""
+    """The declared type of every value of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
-        self.users: dict[str, list[Node]] = {}
-        for node in graph.nodes:
-            for name in node.inputs:
-                self.users.setdefault(name, []).append(node)
         self.dtypes: dict[str, str] = {name: dtype_name(array.dtype) for name, array in graph.constants.items()}
         for name, kind in graph.types.items():
             if kind.HasField("tensor_type"):
@@ -144,7 +136,7 @@ class Types:
         if name in self.graph.constants:
             array = self.graph.constants[name]
             return Stored(name, dtype_name(array.dtype)) if array.ndim else None
-        node = self.makers.get(name)
+        node = self.graph.makers.get(name)
         if node is None or not node.inputs:
             return None
         inner = self._stored(node.inputs[0])
@@ -177,9 +169,9 @@ class Types:
 
     def _origin(self, name: str) -> Node | None:
         """The node that made a value, behind operators that copy it."""
-        node = self.makers.get(name)
+        node = self.graph.makers.get(name)
         while node is not None and node.inputs and (kinds.copies(node) or node.op in UNCHANGED) and node.op != "Cast":
-            node = self.makers.get(node.inputs[0])
+            node = self.graph.makers.get(node.inputs[0])
         return node
 
     def layer(self, node: Node) -> LayerPrecision | None:
@@ -219,7 +211,7 @@ class Types:
             elif other.op == "Mul" and names & set(other.inputs):
                 scales.update(set(other.inputs) - names)
         for name in scales:
-            for given in (name, *(self.makers[name].inputs if name in self.makers else ())):
+            for given in (name, *(self.graph.makers[name].inputs if name in self.graph.makers else ())):
                 if given in self.graph.constants:
                     return self.graph.constants[given]
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,11 @@ class Node:
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an attribute, or the default."""
         return self.attributes.get(name, default)
+
+    @property
+    def subgraphs(self) -> list[Body]:
+        """The bodies among the attributes."""
+        return [value for value in self.attributes.values() if isinstance(value, Body)]
 
     def unsupported(self, why: str) -> UnsupportedOperator:
         """The error that this node cannot be computed."""
@@ -103,6 +109,27 @@ class Body:
                 self.constants[proto.output[0]] = _constant(proto, context)
             else:
                 yield _node(proto, context)
+
+    @cached_property
+    def makers(self) -> dict[str, Node]:
+        """Name of a value -> the node that makes it."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    @cached_property
+    def users(self) -> dict[str, list[Node]]:
+        """Name of a value -> the nodes that take it, also in their subgraphs."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.uses:
+                found.setdefault(name, []).append(node)
+        return found
+
+    def walk(self) -> Iterator[tuple[Body, Node]]:
+        """Every node with the body that holds it, those of subgraphs and functions included."""
+        for node in self.nodes:
+            yield self, node
+            for inner in (*node.subgraphs, *([node.function] if node.function is not None else [])):
+                yield from inner.walk()
 
     @property
     def outer(self) -> frozenset[str]:
@@ -201,8 +228,7 @@ def _node(proto: NodeProto, context: Context) -> Node:
     attributes = {attribute.name: _attribute(attribute, context) for attribute in proto.attribute}
     definition = context.functions.get((domain, proto.op_type))
     body = _function(definition, proto, context) if definition is not None else None
-    bodies = [value for value in attributes.values() if isinstance(value, Body)]
-    uses = {*proto.input}.union(*(inner.outer for inner in bodies)) - {""}
+    uses = {*proto.input}.union(*(value.outer for value in attributes.values() if isinstance(value, Body))) - {""}
     name = proto.name or next((output for output in proto.output if output), proto.op_type)
     version = context.opsets.get(domain, 1)
     inputs, outputs = tuple(proto.input), tuple(proto.output)

@@ -50,6 +50,11 @@ class Value:
         return self.dtype in UNITS
 
 
+def exact_of(values: Sequence[Value | None]) -> list[Data]:
+    """The exact data of values; None for those that are left out."""
+    return [None if value is None else value.exact for value in values]
+
+
 def is_float(data: Data) -> bool:
     """Whether this is an array of a type in which networks compute."""
     return isinstance(data, np.ndarray) and data.dtype in UNITS

@@ -50,12 +50,12 @@ def corresponding(graph: Graph, reference: Graph) -> dict[str, Match]:
 
 
 def _by_name(types: Types, theirs: Types) -> Iterator[Match]:
-    for name, maker in types.makers.items():
+    for name, maker in types.graph.makers.items():
         whole = "int" in types.dtypes.get(name, "")
-        if not whole and _is_float(types, name) and _is_float(theirs, name) and name in theirs.makers:
+        if not whole and _is_float(types, name) and _is_float(theirs, name) and name in theirs.graph.makers:
             yield Match(name, name)
         plain = name.removesuffix(QUANTISED_NAME)
-        if whole and plain != name and plain in theirs.makers and _is_float(theirs, plain):
+        if whole and plain != name and plain in theirs.graph.makers and _is_float(theirs, plain):
             parameters = _parameters(types, maker)
             if parameters is not None:
                 yield Match(name, plain, *parameters)
@@ -74,7 +74,7 @@ def _is_float(types: Types, name: str) -> bool:
 def _parameters(types: Types, node: Node) -> tuple[str, str] | None:
     """The names of the scale and the zero point of what a node returns, which may be those of its input."""
     while node.op not in PARAMETERS:
-        maker = types.makers.get(node.inputs[0]) if node.inputs else None
+        maker = types.graph.makers.get(node.inputs[0]) if node.inputs else None
         if maker is None:
             return None
         node = maker
@@ -100,7 +100,7 @@ def _by_module_or_order(types: Types, theirs: Types, layers: list[Node], right: 
     for own, other in pairs.items():
         value = _end(types, own, _has_bias(theirs, other))
         if "int" in types.dtypes.get(value, ""):
-            parameters = _parameters(types, types.makers[value])
+            parameters = _parameters(types, types.graph.makers[value])
             if parameters is not None:
                 yield Match(value, other.outputs[0], *parameters)
         else:
@@ -147,7 +147,7 @@ def _end(types: Types, node: Node, bias: bool) -> str:
 def _adds_constant(types: Types, node: Node, value: str) -> bool:
     for name in node.inputs:
         if name != value and name not in types.graph.constants:
-            maker = types.makers.get(name)
+            maker = types.graph.makers.get(name)
             if maker is None or not maker.inputs or maker.inputs[0] not in types.graph.constants:
                 return False
     return True

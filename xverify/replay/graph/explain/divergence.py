@@ -72,13 +72,12 @@ def trace(graph: Graph, inputs: Mapping[str, Any]) -> Trace:
         if node.op not in ("Shape", "Size") and any(name in found.data for name in node.uses):
             found.data |= {name for name in node.outputs if name}
 
-    def after(node: Node, arguments: Sequence[Value | None], outputs: list[Value]) -> list[Value]:
+    def after(node: Node, arguments: Sequence[Value | None], outputs: Sequence[Value]) -> None:
         if node.op == "QuantizeLinear":
             found.ranges.update((node.name, says) for says in _badly_scaled(node, arguments))
         for name, value in zip(node.outputs, outputs):
             if name and isinstance(value.exact, np.ndarray) and value.exact.dtype.kind in "fiub":
                 found.sketches[name] = sketch(value.exact)
-        return outputs
 
     evaluation = Evaluation(after=after)
     evaluation.run(graph, given(evaluation, graph, inputs))

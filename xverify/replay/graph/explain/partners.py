@@ -75,7 +75,10 @@ class Partners:
     def folded(self, weight: Weight, other: Node) -> str:
         """What a tool may have folded into a weight: a node beside the layer of the reference that the file lacks; "" for none."""
         layer = weight.layer
-        mine = {_family(each) for each in (*_behind(layer, self.types.users), *_before(layer, self.types.makers))}
+        mine = {
+            _family(each)
+            for each in (*_behind(layer, self.types.graph.users), *_before(layer, self.types.graph.makers))
+        }
         return next(
             (f"{node.op} {node.name}" for node in self._foldable(other, weight.place) if node.op not in mine), ""
         )
@@ -83,7 +86,7 @@ class Partners:
     def _foldable(self, layer: Node, place: int) -> Iterator[Node]:
         """The nodes beside a layer of the reference that can be folded into its input at a place."""
         operators = SCALING | ADDING if place == BIAS else SCALING
-        for node in (*_behind(layer, self.theirs.users), *_before(layer, self.theirs.makers)):
+        for node in (*_behind(layer, self.theirs.graph.users), *_before(layer, self.theirs.graph.makers)):
             if node.op in operators and any(self._float(name) is not None for name in node.inputs):
                 yield node
 
@@ -117,7 +120,7 @@ class Partners:
         """A constant of the reference and its name, also behind a node that transposes it."""
         turned: list[Any] = []
         while name not in self.reference.constants:
-            maker = self.theirs.makers.get(name)
+            maker = self.theirs.graph.makers.get(name)
             if maker is None or maker.op not in ("Transpose", "Identity"):
                 return None
             if maker.op == "Transpose":
@@ -141,7 +144,7 @@ class Partners:
         found, seen, waiting = [], set(begin) - {end}, [end]
         while waiting:
             name = waiting.pop()
-            node = self.theirs.makers.get(name)
+            node = self.theirs.graph.makers.get(name)
             if name in seen or node is None:
                 continue
             seen.add(name)

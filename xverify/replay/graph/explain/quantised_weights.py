@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..describe import Types, dtype_name
-from ..judge.perturbed_node import outputs_of
 from ..judge.rounding import weight_axis
 from ..model import Graph, Node
 from ..operators.quantized import along, blocks
@@ -54,10 +53,9 @@ class Weight:
         """The weight behind a node that copies it. more: further inputs of the node."""
         run = find(node)
         assert run is not None
-        call = Call(node, node.attributes, np.float64)
 
         def copied(array: Any) -> Any:
-            return outputs_of(call, run, [np.array(np.broadcast_to(array, self.values.shape)), *more])[0]
+            return Call.of(node).outputs(run, [np.array(np.broadcast_to(array, self.values.shape)), *more])[0]
 
         values, step, low, high = map(copied, (self.values, self.step, self.low, self.high))
         return replace(self, values=values, step=step, low=low, high=high)
@@ -91,7 +89,7 @@ def unread(graph: Graph) -> list[str]:
 class _Reader:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.types = graph, Types(graph)
-        self.makers = self.types.makers
+        self.makers = self.types.graph.makers
 
     def of(self, node: Node) -> Iterator[Weight]:
         """The quantised weights that a node takes."""
@@ -129,7 +127,7 @@ class _Reader:
     def _table(self, node: Node) -> Weight | None:
         """A table of whole numbers, of which the selected rows become real numbers."""
         steps = self._constant(node, 0)
-        behind = [user for user in self.types.users.get(node.outputs[0], ()) if user.op == "DequantizeLinear"]
+        behind = [user for user in self.types.graph.users.get(node.outputs[0], ()) if user.op == "DequantizeLinear"]
         if steps is None or not behind:
             return None
         scale, zero = self._constant(behind[0], 1), self._constant(behind[0], 2)
@@ -150,7 +148,7 @@ class _Reader:
         more = [[self.graph.constants.get(each) for each in other.inputs[1:]] for other in copied]
         if steps is None or scale is None or any(each is None for given in more for each in given):
             return None
-        call = Call(maker, maker.attributes, np.float64)
+        call = Call.of(maker)
         offset = 0.0 if zero is None else blocks(call, zero, steps)
         stored = self.makers[maker.inputs[0]].inputs[0] if maker.inputs[0] in self.makers else maker.inputs[0]
         found = _made(stored, node, place, steps, blocks(call, scale, steps), offset)
@@ -167,7 +165,7 @@ class _Reader:
         run = find(maker)
         if run is None or any(each is None for each in given):
             return None
-        return outputs_of(Call(maker, maker.attributes, np.float64), run, list(given))[0]
+        return Call.of(maker).outputs(run, given)[0]
 
 
 def _along(parameter: Any, rank: int, axis: int) -> Any:

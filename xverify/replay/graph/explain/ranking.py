@@ -20,19 +20,16 @@ import numpy as np
 
 from ....results.precision import LayerCost
 from ..describe import WEIGHTS, Types
-from ..evaluation import Evaluation, Scope, given
-from ..judge.perturbed_node import outputs_of, types_of
+from ..evaluation import ERRORS, Computation, Evaluation, Pass, Scope, given
 from ..judge.rounding import QUANTISED_WEIGHTS, coarseness, weight_axis
-from ..model import Graph, Node, UnsupportedOperator
+from ..model import Graph, Node
 from ..operators.quantized import along
-from ..operators.registry import Call, Operator
 from ..source import source
-from ..values import Named, Value, convert, dtype_of, is_float
+from ..values import Named, convert, is_float
 from .correspondence import Match, corresponding
 from .segments import Pulled, Segment, decibels, relative, segments_of
 
 ENOUGH = 40.0  # seconds of computing costs
-ERRORS = (UnsupportedOperator, ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -105,15 +102,14 @@ def _first_item(graph: Graph, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: array[:1] for name, array in inputs.items()} if len(names) == 1 else inputs
 
 
-class _Single(Evaluation):
-    """An evaluation in float32: it is several times faster, and its rounding is far smaller than that of quantisation."""
+class _Single(Pass):
+    """Float32: it is several times faster than float64, and its rounding is far smaller than that of quantisation."""
 
-    def value(self, data: Any, dtype: Any = None) -> Value:
-        return Value((convert(data, np.float32),), dtype_of(data) if dtype is None else dtype)
+    def given(self, data: Any, exact: Any) -> Any:
+        return convert(data, np.float32)
 
-    def _exact(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Any]:
-        call = Call(node, node.attributes, np.float32, 0.0, types_of(inputs))
-        return outputs_of(call, implementation, [None if value is None else value.exact for value in inputs])
+    def outputs(self, computed: Computation, index: int, exact: list[Any]) -> list[Any]:
+        return computed.outputs(index, np.float32)
 
 
 class _Sweep:
@@ -129,8 +125,7 @@ class _Sweep:
     ) -> None:
         self.graph, self.reference, self.matches = graph, reference, matches
         self.inputs, self.reference_inputs = inputs, reference_inputs
-        self.makers = {name: node for node in reference.nodes for name in node.outputs if name}
-        self.single = _Single()
+        self.single = Evaluation([_Single()])
 
     def exact(self) -> Named:
         """The floating-point outputs of the reference, in float32."""
@@ -155,8 +150,7 @@ class _Sweep:
         found: dict[str, LayerCost] = {}
         waiting: dict[str, int] = {}
         for index, (node, freed) in enumerate(zip(self.reference.nodes, self.reference.freed)):
-            outputs = evaluation.step(node, [scope.get(name) for name in node.inputs], scope)
-            scope.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
+            scope.compute(node)
             for segment in ready.get(index, ()):
                 made = self._local(segment, scope)
                 if made is None:
@@ -167,18 +161,15 @@ class _Sweep:
                     cost = self._cost(cost, scope, index, name, value, exact)
                 found[segment.match.own] = cost
             waiting.update({name: kept.get(name, -1) for name in freed})
-            for name in [each for each, until in waiting.items() if until <= index]:
-                scope.values.pop(name, None)
-                del waiting[name]
+            scope.free(name for name, until in waiting.items() if until <= index)
+            waiting = {name: until for name, until in waiting.items() if until > index}
         return found
 
     def _outputs(self, scope: Scope, start: int) -> Named:
         """The floating-point outputs of the reference in float32, computed from its node of this index on."""
         for node, freed in zip(self.reference.nodes[start:], self.reference.freed[start:]):
-            outputs = self.single.step(node, [scope.get(name) for name in node.inputs], scope)
-            scope.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
-            for name in freed:
-                scope.values.pop(name, None)
+            scope.compute(node)
+            scope.free(freed)
         values = {name: scope.get(name) for name in self.reference.outputs}
         return {name: value.exact for name, value in values.items() if value is not None and is_float(value.exact)}
 
@@ -229,10 +220,10 @@ class _Sweep:
 
     def _layer(self, segment: Segment) -> Node:
         """The node of the reference that stands for a segment: its sum of products, or else the node that makes its value."""
-        maker = node = self.makers[segment.match.reference]
+        maker = node = self.reference.makers[segment.match.reference]
         if any(each.op in WEIGHTS for each in segment.nodes):
-            while node.op not in WEIGHTS and node.inputs and node.inputs[0] in self.makers:
-                node = self.makers[node.inputs[0]]
+            while node.op not in WEIGHTS and node.inputs and node.inputs[0] in self.reference.makers:
+                node = self.reference.makers[node.inputs[0]]
         return node if node.op in WEIGHTS else maker
 
     def _weights(self, segment: Segment, lazy: Pulled) -> tuple[float | None, float | None]:
@@ -258,7 +249,7 @@ class _Sweep:
         return self._weights_sqnr(segment, lazy), coarse
 
     def _weights_sqnr(self, segment: Segment, lazy: Pulled) -> float | None:
-        right = self._plain_weights(self.makers[segment.match.reference])
+        right = self._plain_weights(self.reference.makers[segment.match.reference])
         for node in segment.nodes:
             if node.op in ("QLinearConv", "QLinearMatMul", "QGemm"):
                 weights, scale, zero = (lazy.exact(node, place) for place in (3, 4, 5))
@@ -277,8 +268,8 @@ class _Sweep:
 
     def _plain_weights(self, node: Node) -> Any:
         """The weights of the reference's layer that makes a value, behind a bias and an activation."""
-        while node.op in ("Add", "Relu", "Clip") and node.inputs[0] in self.makers:
-            node = self.makers[node.inputs[0]]
+        while node.op in ("Add", "Relu", "Clip") and node.inputs[0] in self.reference.makers:
+            node = self.reference.makers[node.inputs[0]]
         for place in WEIGHTS.get(node.op, ()):
             if place < len(node.inputs) and node.inputs[place] in self.reference.constants:
                 return self.reference.constants[node.inputs[place]].astype(np.float64)

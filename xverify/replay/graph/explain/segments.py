@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..evaluation import Evaluation, Scope, given
-from ..judge.perturbed_node import outputs_of, types_of
-from ..judge.rounding import real, returns_steps
 from ..kinds import QUANTISING
 from ..model import Graph, Node
-from ..operators.quantized import along, rounded
+from ..operators.quantized import along, real, returns_steps, rounded
 from ..operators.registry import Call
-from ..values import Value
+from ..values import Value, exact_of
 from .correspondence import Match
 
 QUANTISED = QUANTISING | {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"}
@@ -40,14 +38,14 @@ class Segment:
 
 
 def segments_of(graph: Graph, matches: Mapping[str, Match]) -> list[Segment]:
-    makers = {name: node for node in graph.nodes for name in node.outputs if name}
+    """The parts of a graph, each with one corresponding value at its end and others at its beginning."""
     found = []
     for match in matches.values():
         segment = Segment(match)
         waiting = [match.own]
         seen = set()
         while waiting:
-            node = makers.get(waiting.pop())
+            node = graph.makers.get(waiting.pop())
             if node is None or id(node) in seen:
                 continue
             seen.add(id(node))
@@ -71,7 +69,6 @@ class Pulled(Scope):
         evaluation = Evaluation()
         super().__init__(graph, given(evaluation, graph, inputs), None, evaluation)
         self.matches, self.reference = matches, reference
-        self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
         self.inputs: list[float] = []
 
     def get(self, name: str) -> Value | None:
@@ -81,7 +78,7 @@ class Pulled(Scope):
         if match is not None:
             self.values[name] = self._forced(match)
         else:
-            self._compute(self.makers[name])
+            self._compute(self.body.makers[name])
         return self.values[name]
 
     def exact(self, node: Node, place: int | None) -> Any:
@@ -96,25 +93,24 @@ class Pulled(Scope):
 
         With it comes the smallest number that the graph lets through: 0 where the quantiser behind it has the place of a ReLU.
         """
-        node = self.makers[match.own]
+        node = self.body.makers[match.own]
         if not match.scale:
             self._compute(node)
             return self.values[match.own].exact, self._lowest(match.own)
         inputs = [self.get(name) for name in node.inputs]
-        call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
         run = real(node)
         if run is None or not returns_steps(node):
             self._compute(node)
             steps = self.values[match.own].exact
         else:
-            steps = outputs_of(call, run, [None if value is None else value.exact for value in inputs])[0]
+            steps = Call.of(node, inputs).outputs(run, exact_of(inputs))[0]
         scale, zero = self._parameters(match)
         value = (np.asarray(steps).astype(np.float64) - zero) * scale
         return value, 0.0 if np.all(zero == np.iinfo(self._kind(match)).min) else -math.inf
 
     def _lowest(self, name: str) -> float:
         """0 for a value that only a quantiser without negative numbers takes: it has the place of a ReLU; else minus infinity."""
-        users = [node for node in self.body.nodes if name in node.inputs]
+        users = self.body.users.get(name, ())
         if len(users) != 1 or users[0].op != "QuantizeLinear" or len(users[0].inputs) < 3:
             return -math.inf
         zero = self.exact(users[0], 2)
@@ -143,9 +139,7 @@ class Pulled(Scope):
         return self.evaluation.value(steps)
 
     def _compute(self, node: Node) -> None:
-        inputs = [self.get(name) for name in node.inputs]
-        outputs = self.evaluation.step(node, inputs, self)
-        self.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
+        inputs, outputs = self.compute(node)
         constant = not node.inputs or node.inputs[0] in self.body.constants
         if node.op in ("QuantizeLinear", "DynamicQuantizeLinear") and not constant and inputs[0] is not None:
             exact, zero = (

@@ -13,9 +13,9 @@ import numpy as np
 
 from ....verdict.sizes import rms
 from ....verdict.tables import spread, stands_for_others
-from ..evaluation import evaluate
+from ..evaluation import ERRORS, evaluate
 from ..kinds import QUANTISING
-from ..model import Body, Graph, UnsupportedOperator
+from ..model import Graph
 from ..values import is_float
 from .noise import OutputNoise, noise
 
@@ -36,14 +36,14 @@ def noise_of_one_item(
 
     None for a graph that does not compute each item by itself, or makes decisions, and where one item is too little.
     """
-    if len(inputs) != 1 or _decides(graph):
+    if len(inputs) != 1 or any(node.op in DECIDING or node.subgraphs for _, node in graph.walk()):
         return None
     ((name, data),) = inputs.items()
     if not is_float(data) or data.ndim < 2 or data.shape[0] < 2:
         return None
     try:
         measured = noise(graph, {name: data[:1]}, seed, samples, approximated=approximated)
-    except (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError, UnsupportedOperator):
+    except ERRORS:
         return None
     if not all(_is_enough(each.exact) and stands_for_others(each.exact, each.noise) for each in measured.values()):
         return None
@@ -51,19 +51,9 @@ def noise_of_one_item(
     if not all(_first_is(exact.get(key), each.exact) for key, each in measured.items()):
         return None
     return {
-        key: OutputNoise(exact[key], each.dtype, None, spread(exact[key], each.exact, each.noise))
+        key: OutputNoise(exact[key], spread(exact[key], each.exact, each.noise), each.dtype)
         for key, each in measured.items()
     }
-
-
-def _decides(body: Body) -> bool:
-    """Whether a graph has an operator that decides, also in the functions of its file."""
-    return any(
-        node.op in DECIDING
-        or (node.function is not None and _decides(node.function))
-        or any(isinstance(value, Body) for value in node.attributes.values())
-        for node in body.nodes
-    )
 
 
 def _is_enough(exact: Any) -> bool:

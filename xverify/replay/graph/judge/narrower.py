@@ -16,8 +16,7 @@ from ..describe import WEIGHTS
 from ..model import Node
 from ..operators.registry import Call
 from ..operators.table import find
-from ..values import Value, is_float, tensor
-from .perturbed_node import outputs_of, types_of
+from ..values import Value, exact_of, is_float, tensor
 
 FACTORS = (0, 1)  # the inputs that are multiplied
 
@@ -35,13 +34,12 @@ def explained(
         return finding
     names = []
     for name, rounded in ROUNDED.items():
-        arguments = [None if value is None else value.exact for value in inputs]
+        arguments = exact_of(inputs)
         # The factors are rounded; a bias is added to the products in float32.
         for index in FACTORS:
             if is_float(arguments[index]):
                 arguments[index] = rounded(tensor(arguments[index])).numpy()
-        call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
-        exact = tensor(outputs_of(call, implementation, arguments)[place.index])
+        exact = tensor(Call.of(node, inputs).outputs(implementation, arguments)[place.index])
         if judge(place, found, floors.of(exact), finding.terms, axis).verdict == Verdict.EQUAL:
             names.append(name)
     if not names:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ....float64.perturbation import Arithmetic, Noise
+from ....float64.rounding import Noise
 from ....verdict.local import sampled
-from ....verdict.sizes import rms
-from ..evaluation import EXACT, OWN, Evaluation, Pass, given
+from ..evaluation import EXACT, OWN, Evaluation, Scope, given
 from ..kinds import QUANTISING, has_float
 from ..model import Graph, Node
-from ..values import Named, Value, convert, in_range, tensor, unit_roundoff
+from ..values import Named, Value, convert, unit_roundoff
+from .perturbed import Perturbed
 
 SAMPLES = 4  # perturbed evaluations
 DECISION = 10.0  # noise floors; a decision with a smaller margin may fall the other way
@@ -26,44 +26,16 @@ class OutputNoise:
     """The exact value of one output of a graph, and its noise.
 
     exact: in float64; whole numbers in their own type.
+    noise: of every value, the rms of the change by rounding at every node and of the error in the types of the file. For whole
+        numbers 0, and infinity where rounding may change the decision.
     dtype: the type that the file declares.
-    own: the same output in the types of the file, computed by torch; None when it was not asked for.
-    noise: of every value, the rms of the change by rounding at every node and of the error of ``own``. For whole numbers 0, and
-        infinity where rounding may change the decision.
-    uncertain: for whole numbers, where rounding may change the decision; None for other outputs.
-    value: the output in every pass.
+    value: the output in every pass; None where only a part of the output was computed in all of them.
     """
 
     exact: Any
-    dtype: np.dtype[Any] | None
-    own: Any
     noise: Any
-    uncertain: Any = None
+    dtype: np.dtype[Any] | None
     value: Value | None = None
-
-    @property
-    def floor(self) -> float:
-        """rms of the noise of the values that have one."""
-        return rms(self.noise)
-
-    def rho(self, output: Any) -> float:
-        """The residual of an output of the same shape / the noise floor. Whole numbers have 0 or infinity.
-
-        An infinite or missing value that the exact output has, too, does not count.
-        """
-        output = np.asarray(output)
-        if output.shape != np.shape(self.exact):
-            return math.inf
-        if np.asarray(self.exact).dtype != np.float64:
-            differs = self.exact != output
-            return 0.0 if not np.any(differs & ~self.uncertain if self.uncertain is not None else differs) else math.inf
-        exact, found = in_range(tensor(self.exact), self.dtype), tensor(output).double()
-        if bool((exact.isfinite() != found.isfinite()).any()) or not exact.nan_to_num(0.0).isfinite().any():
-            return math.inf
-        if not bool((exact.isfinite() | (exact == found) | (exact.isnan() & found.isnan())).all()):
-            return math.inf
-        residual = rms((found - exact).numpy())
-        return 0.0 if residual == 0.0 else residual / self.floor if self.floor > 0.0 else math.inf
 
 
 def noise(
@@ -84,45 +56,41 @@ def noise(
     fed: inputs that have a value of their own in every pass, in the place of those of ``inputs``: outputs of an earlier call of
         this function with the same passes.
     """
-    passes = [
-        EXACT,
-        *(Pass(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)),
-        *([OWN] if own else []),
-    ]
+    perturbed = [Perturbed(Noise(seed + index), True, approximated) for index in range(samples)]
     uncertain: Named = {}
 
-    def after(node: Node, arguments: Sequence[Value | None], outputs: list[Value]) -> list[Value]:
+    def after(node: Node, arguments: Sequence[Value | None], outputs: Sequence[Value]) -> None:
         for index, (name, value) in enumerate(zip(node.outputs, outputs)):
             if name in graph.outputs and not value.is_float and isinstance(value.exact, np.ndarray):
-                uncertain[name] = _uncertain(node, arguments, value, index, samples)
-        return outputs
+                uncertain[name] = _uncertain(graph, node, arguments, value, index, samples)
 
-    evaluation = Evaluation(passes, rounding=True, after=after, approximated=approximated)
+    evaluation = Evaluation([EXACT, *perturbed, *([OWN] if own else [])], after)
     found = evaluation.run(graph, {**given(evaluation, graph, inputs), **(fed or {})})
     return {
-        name: replace(_summary(value, passes, uncertain.get(name)), value=value)
+        name: OutputNoise(value.exact, _noise(value, samples, uncertain.get(name)), value.dtype, value)
         for name, value in zip(graph.outputs, found)
         if value is not None
     }
 
 
-def _summary(value: Value, passes: Sequence[Pass], uncertain: Any) -> OutputNoise:
-    own = value.by_pass[-1] if passes[-1].arithmetic is Arithmetic.FLOAT32 else None
-    if not isinstance(value.exact, np.ndarray) or not value.is_float:
-        shape = np.shape(value.exact) if isinstance(value.exact, np.ndarray) else ()
-        noise = np.zeros(shape) if uncertain is None else np.where(uncertain, np.inf, 0.0)
-        return OutputNoise(value.exact, value.dtype, own, noise, uncertain)
+def _noise(value: Value, samples: int, uncertain: Any) -> Any:
+    """The noise of an output. uncertain: of whole numbers, where rounding may change them; None where it was not asked."""
     exact = value.exact
-    samples = [data for each, data in zip(passes, value.by_pass) if each.arithmetic is Arithmetic.PERTURBED]
+    if not isinstance(exact, np.ndarray) or not value.is_float:
+        shape = np.shape(exact) if isinstance(exact, np.ndarray) else ()
+        return np.zeros(shape) if uncertain is None else np.where(uncertain, np.inf, 0.0)
     # The output is rounded to its type, also where nothing before it is: a window of Hann follows from a whole number.
-    noise = np.hypot(sampled(exact, samples), unit_roundoff(value.dtype) / math.sqrt(3) * np.abs(exact))
-    if own is not None:
-        with np.errstate(invalid="ignore"):
-            noise = np.hypot(noise, convert(own, np.float64) - exact)
-    return OutputNoise(exact, value.dtype, own, noise)
+    rounding = unit_roundoff(value.dtype) / math.sqrt(3) * np.abs(exact)
+    found = np.hypot(sampled(exact, value.by_pass[1 : 1 + samples]), rounding)
+    with np.errstate(invalid="ignore"):
+        for own in value.by_pass[1 + samples :]:
+            found = np.hypot(found, convert(own, np.float64) - exact)
+    return found
 
 
-def _uncertain(node: Node, arguments: Sequence[Value | None], value: Value, index: int, samples: int) -> Any:
+def _uncertain(
+    graph: Graph, node: Node, arguments: Sequence[Value | None], value: Value, index: int, samples: int
+) -> Any:
     """Where a decision changes when the noise of its inputs is DECISION times as large."""
     changes = np.zeros(np.shape(value.exact), bool)
     if node.op in QUANTISING:
@@ -131,10 +99,12 @@ def _uncertain(node: Node, arguments: Sequence[Value | None], value: Value, inde
         return changes
     if not has_float(arguments):
         return changes
+    alone = Evaluation()
+    scope = Scope(graph, {}, None, alone)
     for sample in range(1, 1 + samples):
         for size in (DECISION, -DECISION):
             moved = [_amplified(argument, sample, size) for argument in arguments]
-            again = Evaluation([EXACT]).step(node, moved, None)  # type: ignore[arg-type]  # no subgraph decides
+            again = alone.step(node, moved, scope)
             if np.shape(again[index].exact) == changes.shape:
                 changes |= again[index].exact != value.exact
     return changes

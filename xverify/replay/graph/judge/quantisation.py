@@ -11,9 +11,9 @@ from ....verdict.findings import Finding
 from ....verdict.limits import UNIT
 from ...tensors import Place
 from ..model import Node
-from ..operators.quantized import UNROUNDED, rounded
+from ..operators.quantized import UNROUNDED, dynamic_range, rounded
 from ..operators.registry import Call
-from ..values import Value, coarsest
+from ..values import Value, coarsest, exact_of
 
 # Roundings between the exact value and the rounded step: of the scale, of the product or quotient, and of the sum.
 ROUNDINGS = 3
@@ -61,23 +61,20 @@ def judge_steps(
 
 def _unrounded(node: Node, inputs: Sequence[Value | None], index: int, returned: Mapping[str, Any]) -> tuple[Any, Any]:
     """The exact result in steps, and its type."""
-    arguments = [None if value is None else value.exact for value in inputs]
-    types = tuple(None if value is None else value.dtype for value in inputs)
-    call = Call(node, node.attributes, np.float64, 0.0, types)
+    arguments = exact_of(inputs)
     if node.op == "DynamicQuantizeLinear":
         return _dynamic(node, arguments[0], index, returned), np.dtype(np.uint8)
     with np.errstate(all="ignore"):
-        return UNROUNDED[node.domain, node.op](call, *arguments)
+        return UNROUNDED[node.domain, node.op](Call.of(node, inputs), *arguments)
 
 
 def _dynamic(node: Node, x: Any, index: int, returned: Mapping[str, Any]) -> Any:
     """The steps of DynamicQuantizeLinear. Its values are judged by the scale and zero point that the runtime computed."""
-    low, high = min(0.0, float(np.min(x, initial=0.0))), max(0.0, float(np.max(x, initial=0.0)))
-    scale = (high - low) / 255 if high != low else 1.0
+    scale, place = dynamic_range(x)
     if index == 2:
-        return np.asarray(-low / scale)
+        return place
     names = node.outputs
     given_scale = float(np.reshape(returned.get(names[1], scale), ()))
-    zero = float(np.reshape(returned.get(names[2], rounded(np.asarray(-low / scale), np.uint8)), ()))
+    zero = float(np.reshape(returned.get(names[2], rounded(place, np.uint8)), ()))
     steps = np.clip(x / given_scale, -zero, 255 - zero)
     return np.where(np.abs(steps - np.trunc(steps)) == 0.5, np.rint(steps), steps) + zero

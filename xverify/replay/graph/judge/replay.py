@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from ....float64.perturbation import Arithmetic, Noise
+from ....float64.rounding import Noise
 from ....results.verdicts import Verdict
-from ....verdict.findings import OUTPUT, Explanation, Finding
+from ....verdict.findings import OUTPUT, Finding
 from ....verdict.limits import UNIT, growth
 from ...tensors import Floors, NoiseOf, Place, change_of, judge, mean_squares
-from .. import kinds
-from ..evaluation import EXACT, OWN, Evaluation, Pass, given
+from ..evaluation import ERRORS, EXACT, OWN, Evaluation, Pass, Scope, given
 from ..model import Graph, Node, UnsupportedOperator
 from ..operators.quantized import UNROUNDED
-from ..source import Source, source
-from ..values import UNITS, Named, Value, convert, dtype_of, in_range, tensor, unit_roundoff
+from ..values import UNITS, Named, Value, convert, dtype_of, exact_of, in_range, tensor, unit_roundoff
 from .approximations import approximation
 from .narrower import explained
+from .perturbed import Perturbed
 from .quantisation import judge_steps
+from .terms import channel_axis, summed_terms
 
 SAMPLES = 2  # perturbed evaluations of a node
 
@@ -43,16 +43,12 @@ class GraphReport:
     compared: number of nodes with at least one finding.
     missing: names of nodes of which the runtime gave no output.
     unsupported: name of a node that cannot be computed in float64 -> why.
-    sources: name of a node -> where it comes from; only nodes of which the file says it.
-    explained: name of a node -> what it computes instead.
     """
 
     findings: tuple[Finding, ...]
     compared: int
     missing: tuple[str, ...] = ()
     unsupported: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[str, Source] = field(default_factory=dict)
-    explained: Mapping[str, Explanation] = field(default_factory=dict)
 
 
 def replay(
@@ -71,8 +67,7 @@ def replay(
 class _Replay:
     def __init__(self, graph: Graph, captured: Mapping[str, Any], seed: int, samples: int) -> None:
         self.graph, self.captured = graph, captured
-        self.passes = [EXACT, *(Pass(Arithmetic.PERTURBED, Noise(seed + index)) for index in range(samples)), OWN]
-        self.evaluation = _Resilient(self)
+        self.evaluation = _Resilient(self, [EXACT, *(Perturbed(Noise(seed + index)) for index in range(samples)), OWN])
         self.findings: list[Finding] = []
         self.missing: list[str] = []
         self.unsupported: dict[str, str] = {}
@@ -80,14 +75,7 @@ class _Replay:
 
     def run(self, inputs: Mapping[str, Any]) -> GraphReport:
         self.evaluation.run(self.graph, given(self.evaluation, self.graph, inputs))
-        sources = {node.name: source(node) for node in self.graph.nodes}
-        return GraphReport(
-            tuple(self.findings),
-            self.compared,
-            tuple(self.missing),
-            self.unsupported,
-            {name: found for name, found in sources.items() if found != Source()},
-        )
+        return GraphReport(tuple(self.findings), self.compared, tuple(self.missing), self.unsupported)
 
     def returned(self, node: Node) -> Named:
         """What the runtime returned for the outputs of a node."""
@@ -98,7 +86,7 @@ class _Replay:
     ) -> None:
         """Compare what a node returned with its exact outputs."""
         before = len(self.findings)
-        terms = kinds.summed_terms(node, [None if value is None else value.exact for value in inputs])
+        terms = summed_terms(node, exact_of(inputs))
         for index, (name, value) in enumerate(zip(node.outputs, outputs)):
             if name in returned and isinstance(returned[name], np.ndarray):
                 place = Place(node.name, 0, index, node.kind, OUTPUT)
@@ -142,15 +130,11 @@ class _Replay:
     def _judge_floats(
         self, place: Place, node: Node, inputs: Sequence[Value | None], value: Value, found: Any, terms: int
     ) -> Finding:
-        axis = kinds.channel_axis(node, found.ndim)
+        axis = channel_axis(node, found.ndim)
         exact, kappa = tensor(value.exact), growth(terms)
         sizes = mean_squares(exact, axis)
         unit = max(unit_roundoff(value.dtype), UNIT)
-        samples = [
-            tensor(data)
-            for each, data in zip(self.passes, value.by_pass)
-            if each.arithmetic is Arithmetic.PERTURBED and data is not value.exact
-        ]
+        samples = [tensor(data) for data in value.by_pass[1:-1] if data is not value.exact]
         error = tensor(convert(value.by_pass[-1], np.float64))
         own = mean_squares(error, axis, exact=exact)
         # The limits round the result to float32; what a narrower type rounds more is added here. The passes are perturbed κ times
@@ -183,11 +167,11 @@ def _samples(changes: Sequence[NoiseOf], kappa: float, more: float) -> NoiseOf:
 class _Resilient(Evaluation):
     """An evaluation that goes on from what the runtime returned, where a node was captured, and where it cannot be computed."""
 
-    def __init__(self, owner: _Replay) -> None:
-        super().__init__(owner.passes, rounding=False)
+    def __init__(self, owner: _Replay, passes: Sequence[Pass]) -> None:
+        super().__init__(passes)
         self.owner = owner
 
-    def step(self, node: Node, inputs: Sequence[Value | None], scope: Any) -> list[Value]:
+    def step(self, node: Node, inputs: Sequence[Value | None], scope: Scope) -> list[Value]:
         if scope.outer is not None or scope.body is not self.owner.graph:
             return super().step(node, inputs, scope)
         returned = self.owner.returned(node)
@@ -198,7 +182,7 @@ class _Resilient(Evaluation):
                 outputs, why = super().step(node, inputs, scope), ""
             except UnsupportedOperator as error:
                 outputs, why = [], str(error)
-            except (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            except ERRORS as error:
                 outputs, why = [], f"node {node.name!r} ({node.kind}) cannot be computed in float64: {_line(error)}"
         if why:
             self.owner.unsupported[node.name] = why
@@ -226,8 +210,3 @@ def _array(data: Any) -> Any:
 
 def _line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def worst(report: GraphReport) -> Finding | None:
-    """The finding with the largest R; None when nothing was compared."""
-    return max(report.findings, key=lambda finding: math.inf if finding.reason else finding.ratio, default=None)

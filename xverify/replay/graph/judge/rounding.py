@@ -12,19 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ....float64.perturbation import Arithmetic, Noise
 from ....float64.rounding import held
 from ....verdict.limits import UNIT
 from ....verdict.local import sampled
 from ....weights.canonical import Array
 from .. import kinds
 from ..describe import PARAMETERS, Types
-from ..evaluation import EXACT, Evaluation, Pass, given
+from ..evaluation import EXACT, Computation, Evaluation, given
 from ..model import Graph, Node
-from ..operators.quantized import UNROUNDED, along, integer_conv, integer_product, matmul_integer_to_float, rounded
-from ..operators.registry import Call, Operator
-from ..values import UNITS, Value, is_float, tensor
-from .perturbed_node import outputs_of, types_of
+from ..operators.quantized import along, real, returns_steps
+from ..operators.registry import Call
+from ..values import UNITS, Value, exact_of, is_float, tensor
+from .terms import STRUCTURAL
 
 SAMPLES = 2  # evaluations with rounded weights, and as many with rounded results, too
 STEPS = 255.0  # steps of 8 bits
@@ -95,7 +94,7 @@ class _Rounded(Evaluation):
     def __init__(self, graph: Graph, units: Units, ranges: Ranges, seed: int, samples: int) -> None:
         both = units.results is not None or _declares_narrow(graph)
         count = samples * (2 if both else 1)
-        super().__init__([EXACT, *[Pass(Arithmetic.PERTURBED, _NO_NOISE)] * count])
+        super().__init__([EXACT] * (count + 1))
         self.with_weights = range(1, samples + 1)
         self.with_all = range(samples + 1, count + 1) if both else self.with_weights
         self.graph, self.units, self.ranges = graph, units, ranges
@@ -142,48 +141,38 @@ class _Rounded(Evaluation):
         exact = held(tensor(data).contiguous(), unit).numpy()
         return self._spread(data, np.where(exact, 0.0, unit * np.abs(data)), index)
 
-    def _compute(self, node: Node, implementation: Operator, inputs: Sequence[Value | None]) -> list[Value]:
-        dtype = kinds.declared(node, inputs)
-        structural = kinds.STRUCTURAL.get(node.op, frozenset())
-        run = real(node) or implementation
-        unit = self._unit(node, dtype)
-        results: list[list[Any]] = []
-        for index in range(len(self.passes)):
-            weights = self._weights(node, inputs, index) if index else {}
-            shared = all(value is None or value.by_pass[index] is value.exact for value in inputs)
-            if index and shared and not weights:
-                found = results[0]
-            else:
-                arguments = [
-                    None if value is None else value.by_pass[0 if place in structural else index]
-                    for place, value in enumerate(inputs)
-                ]
-                for place, array in weights.items():
-                    arguments[place] = array
-                call = Call(node, node.attributes, np.float64, 0.0, types_of(inputs))
-                found = outputs_of(call, run, arguments)
-            results.append(found)
-        steps = self._steps_of(node, results[0], inputs)
+    def _compute(self, computed: Computation) -> list[Value]:
+        node, inputs = computed.node, computed.inputs
+        results = [self._outputs(computed, 0)]
+        results += [self._outputs(computed, index) or results[0] for index in self._noisy]
+        steps, unit = self._steps_of(node, results[0], inputs), self._unit(node, computed.dtype)
         low, high = self._limits(node, inputs)
         for index in self._noisy:
-            size = 0.5 * steps if steps else 0.0
-            if size:
-                results[index] = [self._spread(results[index][0], size, index), *results[index][1:]]
+            if steps:
+                results[index] = [self._spread(results[index][0], 0.5 * steps, index), *results[index][1:]]
             elif unit and index in self.with_all and self.with_all is not self.with_weights:
                 results[index] = [self._rounded(data, unit, index) for data in results[index]]
         if steps:  # the range of a type may have the place of a ReLU
             results = [[np.clip(each[0], low - 0.5, high + 0.5), *each[1:]] for each in results]
-        return [
-            self._value(node, outputs, dtype, inputs, place == 0 and returns_steps(node))
-            for place, outputs in enumerate(zip(*results))
-        ]
+        values = [self._join(computed, outputs) for outputs in zip(*results)]
+        if returns_steps(node) and is_float(results[0][0]):
+            values[0] = Value(tuple(each[0] for each in results), np.dtype(np.int8))  # a real number of steps
+        return values
 
-    def _value(
-        self, node: Node, outputs: Sequence[Any], dtype: Any, inputs: Sequence[Value | None], steps: bool
-    ) -> Value:
-        if steps and is_float(outputs[0]):
-            return Value(tuple(outputs), np.dtype(np.int8))  # a real number of steps
-        return self._join(node, outputs, dtype, kinds.has_float(inputs))
+    def _outputs(self, computed: Computation, index: int) -> list[Any]:
+        """The outputs of a node in one pass before they are rounded; [] where they are those of the exact pass."""
+        node, inputs = computed.node, computed.inputs
+        weights = self._weights(node, inputs, index) if index else {}
+        if index and not weights and computed.shares_inputs(index):
+            return []
+        structural = STRUCTURAL.get(node.op, frozenset())
+        arguments = [
+            None if value is None else value.by_pass[0 if place in structural else index]
+            for place, value in enumerate(inputs)
+        ]
+        for place, array in weights.items():
+            arguments[place] = array
+        return Call.of(node, inputs).outputs(real(node) or computed.implementation, arguments)
 
     def _unit(self, node: Node, dtype: Any) -> float:
         """The unit roundoff of the results of a node; 0 when they are not rounded by more than float32 rounds."""
@@ -232,20 +221,11 @@ class _Rounded(Evaluation):
         weights = self.graph.constants[node.inputs[places[0]]]
         if weights.dtype.itemsize != 1 or not weights.ndim:
             return {}
-        scale, zero = (_exact(inputs, place) for place in places[1:])
+        exact = exact_of(inputs)
+        scale, zero = (exact[place] if place is not None and place < len(exact) else None for place in places[1:])
         wide = weights.astype(np.float64)
         size = 0.5 * np.minimum(1.0, SPARE / coarseness(node, wide, scale, zero, weights.dtype))
         return {places[0]: self._spread(wide, size, index)}
-
-
-class _Silent(Noise):
-    """In the place of a source of noise: the evaluation draws its own."""
-
-    def __init__(self) -> None:
-        pass
-
-
-_NO_NOISE = _Silent()
 
 
 def coarseness(node: Node, weights: Any, scale: Any, zero: Any, dtype: Any) -> Any:
@@ -270,67 +250,6 @@ def weight_axis(node: Node, rank: int) -> int:
     return 0 if node.op == "QGemm" and node.get("transB", 0) else rank - 1
 
 
-def _exact(inputs: Sequence[Value | None], place: int | None) -> Any:
-    value = inputs[place] if place is not None and place < len(inputs) else None
-    return None if value is None else value.exact
-
-
 def _declares_narrow(graph: Graph) -> bool:
     """Whether a graph has floating-point values of a narrower type than float32."""
     return any(name in ("float16", "bfloat16") for name in Types(graph).dtypes.values())
-
-
-# -- quantising operators on real numbers -------------------------------------------------------------------------------
-
-
-def returns_steps(node: Node) -> bool:
-    """Whether the first output of a node is a quantised value."""
-    if node.op == "QGemm":
-        return len(node.inputs) > 8
-    return real(node) is not None and node.op != "DynamicQuantizeMatMul"
-
-
-def real(node: Node) -> Operator | None:
-    """A quantising operator that returns a real number of steps; None for other operators."""
-    own: dict[str, Operator] = {
-        "DynamicQuantizeLinear": _dynamic,
-        "MatMulInteger": _matmul,
-        "ConvInteger": _conv,
-        "DynamicQuantizeMatMul": _dynamic_product,
-    }
-    if node.op in own:
-        return own[node.op]
-    unrounded = UNROUNDED.get((node.domain, node.op))
-    if unrounded is None:
-        return None
-
-    def run(call: Call, *inputs: Any) -> Any:
-        from ..operators.table import find
-
-        steps, _ = unrounded(call, *inputs)
-        plain = find(node)
-        if steps is None and plain is not None:
-            return plain(call, *inputs)
-        return steps
-
-    return run
-
-
-def _dynamic(call: Call, x: Any) -> Any:
-    low, high = min(0.0, float(np.min(x, initial=0.0))), max(0.0, float(np.max(x, initial=0.0)))
-    scale = (high - low) / STEPS if high != low else 1.0
-    zero = rounded(np.asarray(-low / scale), np.uint8)
-    return x / scale + zero, np.asarray(scale, call.dtype), zero
-
-
-def _dynamic_product(call: Call, a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None) -> Any:
-    steps, scale, zero = _dynamic(call, a)
-    return matmul_integer_to_float(call, steps, b, scale, b_scale, zero, b_zero, bias)
-
-
-def _matmul(call: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
-    return integer_product(a, b, a_zero, b_zero)
-
-
-def _conv(call: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
-    return integer_conv(call, x, w, x_zero, w_zero)

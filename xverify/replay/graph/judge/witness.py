@@ -9,8 +9,8 @@ import numpy as np
 
 from ....verdict.ratios import all_within_limits
 from ....workload.probe import drawn_anew
-from ..evaluation import Evaluation, given
-from ..model import Graph, UnsupportedOperator
+from ..evaluation import ERRORS, Evaluation, given
+from ..model import Graph
 from ..values import Value, is_float
 from .noise import OutputNoise
 
@@ -46,7 +46,7 @@ def unmoved(
     evaluation = _Redrawn(seed, only)
     try:
         found = evaluation.run(graph, given(evaluation, graph, inputs))
-    except (ArithmeticError, IndexError, KeyError, RuntimeError, TypeError, ValueError, UnsupportedOperator):
+    except ERRORS:
         return False
     compared = [
         (value.exact, np.asarray(outputs[name].exact), np.asarray(outputs[name].noise))

@@ -10,10 +10,11 @@ import onnx
 import torch
 from torch import Tensor
 
+from ..model import Node
 from ..values import is_float, tensor
 from .convolution import convolve
 from .elementwise import ACTIVATIONS
-from .registry import MICROSOFT, OPERATORS, Call, operator
+from .registry import MICROSOFT, OPERATORS, Call, Operator, operator
 from .rest import compute
 from .spatial import windows
 
@@ -102,10 +103,16 @@ def dequantize(call: Call, x: Any, scale: Any, zero: Any = None) -> Any:
 @operator("DynamicQuantizeLinear")
 def dynamic_quantize(call: Call, x: Any) -> Any:
     """x in 256 steps over its own range, with the scale and the zero point."""
+    scale, place = dynamic_range(x)
+    zero = rounded(place, np.uint8)
+    return rounded(np.rint(x / scale) + zero, np.uint8), np.asarray(scale, call.dtype), zero
+
+
+def dynamic_range(x: Any) -> tuple[float, Any]:
+    """The scale by which an array has 256 steps over its own range, and its zero point before it is rounded."""
     low, high = min(0.0, float(np.min(x, initial=0.0))), max(0.0, float(np.max(x, initial=0.0)))
     scale = (high - low) / 255 if high != low else 1.0
-    zero = rounded(np.asarray(-low / scale), np.uint8)
-    return rounded(np.rint(x / scale) + zero, np.uint8), np.asarray(scale, call.dtype), zero
+    return scale, np.asarray(-low / scale)
 
 
 def _centred(x: Any, zero: Any, axis: int) -> Tensor:
@@ -113,25 +120,19 @@ def _centred(x: Any, zero: Any, axis: int) -> Tensor:
     return wide(x) if zero is None else wide(x) - torch.from_numpy(np.asarray(along(zero, np.ndim(x), axis)))
 
 
-def integer_product(a: Any, b: Any, a_zero: Any, b_zero: Any) -> Tensor:
+def integer_product(call: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Tensor:
+    """The product of two quantised matrices, in steps."""
     return torch.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
 
 
-def integer_conv(call: Call, x: Any, w: Any, x_zero: Any, w_zero: Any) -> Tensor:
+def integer_conv(call: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Tensor:
+    """A convolution of a quantised image, in steps."""
     image, kernel = _centred(x, x_zero, 1), _centred(w, w_zero, 0)
     return convolve(image, kernel, windows(call, image.shape[2:], kernel.shape[2:]), call.get("group", 1))
 
 
-@operator("MatMulInteger")
-def matmul_integer(call: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
-    """The product of two quantised matrices, in whole numbers."""
-    return integer_product(a, b, a_zero, b_zero).to(torch.int32)
-
-
-@operator("ConvInteger")
-def conv_integer(call: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
-    """A convolution of a quantised image, in whole numbers."""
-    return integer_conv(call, x, w, x_zero, w_zero).to(torch.int32)
+operator("MatMulInteger")(lambda call, *inputs: integer_product(call, *inputs).to(torch.int32))
+operator("ConvInteger")(lambda call, *inputs: integer_conv(call, *inputs).to(torch.int32))
 
 
 @operator("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -139,7 +140,7 @@ def matmul_integer_to_float(
     call: Call, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None, bias: Any = None
 ) -> Any:
     """The product of two quantised matrices, in real numbers."""
-    y = integer_product(a, b, a_zero, b_zero).numpy() * along(a_scale, 1, 0) * along(b_scale, 1, 0)
+    y = integer_product(call, a, b, a_zero, b_zero).numpy() * along(a_scale, 1, 0) * along(b_scale, 1, 0)
     return (y if bias is None else y + bias).astype(call.dtype)
 
 
@@ -157,7 +158,7 @@ def qlinear_matmul(
     """The product of two quantised matrices, quantised."""
     if not _plain(y_zero.dtype):
         return None, y_zero.dtype
-    y = integer_product(a, b, a_zero, b_zero).numpy()
+    y = integer_product(call, a, b, a_zero, b_zero).numpy()
     factor = along(a_scale, y.ndim, -2) * along(b_scale, y.ndim, -1) / along(y_scale, y.ndim, -2)
     return y * factor + along(y_zero, y.ndim, -2), y_zero.dtype
 
@@ -289,3 +290,45 @@ def _unpacked(packed: Any, bits: int) -> Any:
     if bits == 8:
         return packed.astype(np.float64)
     return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1).astype(np.float64)
+
+
+# -- quantising operators on real numbers -------------------------------------------------------------------------------
+
+
+def _real_dynamic(call: Call, x: Any) -> Any:
+    scale, place = dynamic_range(x)
+    zero = rounded(place, np.uint8)
+    return x / scale + zero, np.asarray(scale, call.dtype), zero
+
+
+def _real_dynamic_product(call: Call, a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None) -> Any:
+    steps, scale, zero = _real_dynamic(call, a)
+    return matmul_integer_to_float(call, steps, b, scale, b_scale, zero, b_zero, bias)
+
+
+REAL: dict[str, Operator] = {
+    "DynamicQuantizeLinear": _real_dynamic,
+    "MatMulInteger": integer_product,
+    "ConvInteger": integer_conv,
+    "DynamicQuantizeMatMul": _real_dynamic_product,
+}
+
+
+def returns_steps(node: Node) -> bool:
+    """Whether the first output of a node is a quantised value."""
+    if node.op == "QGemm":
+        return len(node.inputs) > 8
+    return real(node) is not None and node.op != "DynamicQuantizeMatMul"
+
+
+def real(node: Node) -> Operator | None:
+    """A quantising operator that returns a real number of steps; None for other operators."""
+    unrounded = UNROUNDED.get((node.domain, node.op))
+    if node.op in REAL or unrounded is None:
+        return REAL.get(node.op)
+
+    def run(call: Call, *inputs: Any) -> Any:
+        steps, _ = unrounded(call, *inputs)
+        return OPERATORS[node.domain, node.op](call, *inputs) if steps is None else steps
+
+    return run

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+
 from ..model import Node
+from ..values import Value, array, convert
 
 Operator = Callable[..., Any]
 OPERATORS: dict[tuple[str, str], Operator] = {}  # (domain, operator) -> its implementation
+CONTROL: dict[
+    str, Operator
+] = {}  # operator with subgraphs -> a function of the evaluation, the node, its inputs and its scope
 MICROSOFT = "com.microsoft"
 
 
@@ -30,9 +37,33 @@ class Call:
     jitter: float = 0.0
     types: tuple[Any, ...] = ()
 
+    @classmethod
+    def of(cls, node: Node, inputs: Sequence[Value | None] = (), dtype: Any = np.float64) -> Call:
+        """The computation of a node without perturbations. inputs: in all passes; they tell the declared types."""
+        return cls(node, node.attributes, dtype, 0.0, types_of(inputs))
+
+    def outputs(self, implementation: Operator, arguments: Sequence[Any]) -> list[Any]:
+        """The outputs of an implementation as arrays, those of floating-point types in ``dtype``."""
+        with torch.no_grad(), np.errstate(all="ignore"):
+            found = implementation(self, *present(arguments))
+        several = found if isinstance(found, tuple) else (found,)
+        return [convert(array(data), self.dtype) for data in several]
+
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an attribute, or the default."""
         return self.attributes.get(name, default)
+
+
+def types_of(inputs: Sequence[Value | None]) -> tuple[Any, ...]:
+    """The declared types of inputs."""
+    return tuple(None if value is None else value.dtype for value in inputs)
+
+
+def present(arguments: Sequence[Any]) -> Sequence[Any]:
+    """The arguments without those that are left out at the end."""
+    while arguments and arguments[-1] is None:
+        arguments = arguments[:-1]
+    return arguments
 
 
 def operator(*names: str, domain: str = "") -> Callable[[Operator], Operator]:
@@ -41,6 +72,16 @@ def operator(*names: str, domain: str = "") -> Callable[[Operator], Operator]:
     def register(function: Operator) -> Operator:
         for name in names:
             OPERATORS[domain, name] = function
+        return function
+
+    return register
+
+
+def control(name: str) -> Callable[[Operator], Operator]:
+    """Register an operator with subgraphs: a function of an Evaluation, the node, its inputs and its Scope."""
+
+    def register(function: Operator) -> Operator:
+        CONTROL[name] = function
         return function
 
     return register

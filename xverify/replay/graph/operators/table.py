@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..model import Node
 from . import (  # noqa: F401
     contrib,
+    control,
     convolution,
     elementwise,
     fourier,

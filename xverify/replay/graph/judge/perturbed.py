@@ -1,75 +1,115 @@
-"""One node in a perturbed pass: what goes in perturbed by the growth of rounding, and its results rounded."""
+"""A pass of an evaluation in which what goes into each node is perturbed by the growth of rounding, and its results are rounded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from ....float64.operations import perturbed_operations
 from ....float64.rounding import Noise, held, sums_exactly
 from ....verdict.limits import growth
 from .. import kinds
+from ..evaluation import Computation, Pass
 from ..model import Node
-from ..operators.registry import Call, Operator
-from ..values import Value, array, coarsest, convert, is_float, tensor, unit_roundoff
+from ..operators.quantized import UNROUNDED, rounded
+from ..operators.registry import Call, present, types_of
+from ..values import coarsest, exact_of, is_float, tensor, unit_roundoff
+from . import terms
+from .approximations import errors, usual_errors
 
 RARE = 10.0  # how many times the noise of rounding counts where it decides between two steps of a quantised value
 
 
-@dataclass(frozen=True)
-class PerturbedNode:
-    """A node in one perturbed pass.
+class Perturbed(Pass):
+    """Float64 with random perturbations of the size of rounding.
 
-    inputs: its inputs in all passes. index: the pass. dtype: the declared type of its floating-point outputs.
+    noise: their source. rounding: whether the result of every node is rounded, too.
+    approximated: names of nodes that the runtime approximates, whose error is added; see ``approximations``.
     """
 
-    node: Node
-    inputs: Sequence[Value | None]
+    def __init__(self, noise: Noise, rounding: bool = False, approximated: Collection[str] = ()) -> None:
+        self.noise, self.rounding, self.approximated = noise, rounding, frozenset(approximated)
+
+    def outputs(self, computed: Computation, index: int, exact: list[Any]) -> list[Any]:
+        node, inputs = computed.node, computed.inputs
+        if computed.steps is not None:
+            return [self._steps(computed, index)]
+        outputs = PerturbedNode(computed, index, self.noise).outputs(exact, self.rounding)
+        if not inputs or inputs[0] is None:
+            return outputs
+        x = inputs[0].by_pass[index]
+        if node.name in self.approximated:
+            size = errors(node, x)
+            return [outputs[0] + np.copysign(size, noisy(size, self.noise, 2.0))]  # up or down, by the whole error
+        size = usual_errors(node, x, outputs[0])
+        return outputs if size is None else [outputs[0] + noisy(size, self.noise, 1.0) - size]
+
+    def _steps(self, computed: Computation, index: int) -> Any:
+        """The steps of a quantising operator.
+
+        A value beside a tie may be rounded the other way. That is rare, and one such value changes the result far more than all
+        other rounding. A few samples would miss it, so small perturbations count RARE times here.
+        """
+        node, inputs, steps = computed.node, computed.inputs, computed.steps
+        call, arguments = PerturbedNode(computed, index, self.noise).perturbed()
+        with np.errstate(all="ignore"):
+            found, kind = UNROUNDED[node.domain, node.op](call, *present(arguments))
+            size = RARE * np.maximum(np.abs(found - steps), coarsest(inputs) * np.abs(steps))
+        # Scales are the same for all values, and would round all of them in one direction. The directions are drawn, and those of
+        # every second pass are the opposite ones, so that each value beside a tie is rounded the other way in half of the passes.
+        up = np.random.default_rng(np.size(steps)).random(np.shape(steps)) < 0.5
+        drawn = np.where(up == bool(index % 2), size, -size)
+        return rounded(np.where(size < 0.5, steps + drawn, found), kind)
+
+
+@dataclass(frozen=True)
+class PerturbedNode:
+    """A node in one perturbed pass. index: the place of the pass among all passes."""
+
+    computed: Computation
     index: int
-    dtype: Any
     noise: Noise
 
-    def outputs(self, implementation: Operator, exact: list[Any], rounding: bool) -> list[Any]:
+    def outputs(self, exact: list[Any], rounding: bool) -> list[Any]:
         """The outputs. A result of this pass's own values that the type holds exactly stays as it is.
 
         exact: the outputs in the exact pass. rounding: whether results are rounded, beside the perturbation of what goes in.
         """
-        node, unit = self.node, unit_roundoff(self.dtype)
-        if node.domain == "" and node.op in kinds.SOFTMAXES:
-            with perturbed_operations(self.noise.of(max(unit, coarsest(self.inputs)))):
-                return outputs_of(*self._given(implementation))
-        plain = self._plain(implementation, exact, unit)
+        node, inputs, unit = self.computed.node, self.computed.inputs, unit_roundoff(self.computed.dtype)
+        if node.domain == "" and node.op in terms.SOFTMAXES:
+            with perturbed_operations(self.noise.of(max(unit, coarsest(inputs)))):
+                return self._unperturbed()
+        plain = self._plain(exact, unit)
         if kinds.copies(node) and plain is not None:
-            narrows = rounding and unit > coarsest(self.inputs)  # a cast to a narrower type rounds
+            narrows = rounding and unit > coarsest(inputs)  # a cast to a narrower type rounds
             return [self._rounded(data, unit) for data in plain] if narrows else plain
         if plain is not None and all(map(partial(_is_held, unit=unit), plain)):
             return plain
         if plain is not None and self.terms > 1:
             return [self._rounded(data, unit) for data in plain] if rounding else plain
         call, arguments = self.perturbed()
-        outputs = outputs_of(call, implementation, arguments)
+        outputs = call.outputs(self.computed.implementation, arguments)
         if rounding:
-            grown = unit * kinds.result_growth(node, self.inputs)
+            grown = unit * terms.result_growth(node, inputs)
             outputs = [noisy(data, self.noise, grown) for data in outputs]
         return outputs if plain is None else [_unless_held(*each, unit) for each in zip(outputs, plain)]
 
-    @property
+    @cached_property
     def terms(self) -> int:
         """The length of the sums behind one value of the output."""
-        return kinds.summed_terms(self.node, [None if value is None else value.exact for value in self.inputs])
+        return terms.summed_terms(self.computed.node, exact_of(self.computed.inputs))
 
     def perturbed(self) -> tuple[Call, list[Any]]:
         """The computation with its arguments and attributes perturbed by the growth of rounding: the call, and its arguments."""
-        node = self.node
-        unit = max(unit_roundoff(self.dtype), coarsest(self.inputs))
+        node, inputs = self.computed.node, self.computed.inputs
+        unit = max(unit_roundoff(self.computed.dtype), coarsest(inputs))
         size = 0.0 if kinds.copies(node) else unit * growth(self.terms)
         arguments = []
-        for place, (value, data) in enumerate(zip(self.inputs, self._arguments())):
+        for place, (value, data) in enumerate(zip(inputs, self._arguments())):
             if size > 0.0 and not self._is_structural(place) and _rounds(node, place, data):
                 data = self.noise.argument(tensor(data), size).numpy()
             if value is not None and node.op == "DynamicQuantizeLinear":
@@ -77,56 +117,34 @@ class PerturbedNode:
             arguments.append(data)
         attributes = _noisy_attributes(node, self.noise, size) if size else node.attributes
         jitter = size * float(self.noise.pool[self.index])
-        return Call(node, attributes, np.float64, jitter, types_of(self.inputs)), arguments
+        return Call(node, attributes, np.float64, jitter, types_of(inputs)), arguments
 
-    def _plain(self, implementation: Operator, exact: list[Any], unit: float) -> list[Any] | None:
+    def _plain(self, exact: list[Any], unit: float) -> list[Any] | None:
         """The outputs on the values of this pass, with nothing else perturbed; None for a sum that rounds."""
-        call, _, arguments = self._given(implementation)
-        floats = [tensor(data) for data in arguments if is_float(data)]
-        if self.terms > 1 and not (self.node.op in kinds.SUMS and sums_exactly(floats, self.terms, unit)):
-            return None
-        if all(value is None or value.by_pass[self.index] is value.exact for value in self.inputs):
-            return exact
-        return outputs_of(call, implementation, arguments)
+        if self.terms > 1:
+            floats = [tensor(data) for data in self._arguments() if is_float(data)]
+            if self.computed.node.op not in terms.SUMS or not sums_exactly(floats, self.terms, unit):
+                return None
+        return exact if self.computed.shares_inputs(self.index) else self._unperturbed()
 
-    def _given(self, implementation: Operator) -> tuple[Call, Operator, list[Any]]:
-        """The computation on the values of this pass."""
-        call = Call(self.node, self.node.attributes, np.float64, 0.0, types_of(self.inputs))
-        return call, implementation, self._arguments()
+    def _unperturbed(self) -> list[Any]:
+        """The outputs on the values of this pass."""
+        return Call.of(self.computed.node, self.computed.inputs).outputs(
+            self.computed.implementation, self._arguments()
+        )
 
     def _arguments(self) -> list[Any]:
         return [
             None if value is None else value.exact if self._is_structural(place) else value.by_pass[self.index]
-            for place, value in enumerate(self.inputs)
+            for place, value in enumerate(self.computed.inputs)
         ]
 
     def _is_structural(self, place: int) -> bool:
-        return place in kinds.STRUCTURAL.get(self.node.op, frozenset())
+        return place in terms.STRUCTURAL.get(self.computed.node.op, frozenset())
 
     def _rounded(self, data: Any, unit: float) -> Any:
         """A copy of an array in which the values that a type does not hold exactly are perturbed."""
         return self.noise.of(unit).rounded(tensor(data)).numpy() if is_float(data) and data.size else data
-
-
-def types_of(inputs: Sequence[Value | None]) -> tuple[Any, ...]:
-    """The declared types of inputs."""
-    return tuple(None if value is None else value.dtype for value in inputs)
-
-
-def outputs_of(call: Call, implementation: Operator, arguments: list[Any]) -> list[Any]:
-    """The outputs of an implementation as arrays."""
-    arguments = present(arguments)
-    with torch.no_grad(), np.errstate(all="ignore"):
-        found = implementation(call, *arguments)
-    several = found if isinstance(found, tuple) else (found,)
-    return [convert(array(data), call.dtype) for data in several]
-
-
-def present(arguments: list[Any]) -> list[Any]:
-    """The arguments without those that are left out at the end."""
-    while arguments and arguments[-1] is None:
-        arguments = arguments[:-1]
-    return arguments
 
 
 def noisy(data: Any, noise: Noise, size: float) -> Any:
@@ -159,7 +177,7 @@ def _noisy_attributes(node: Node, noise: Noise, size: float) -> Mapping[str, Any
     """The attributes with perturbed numbers."""
     return {
         name: value * noise.factor(index, size)
-        if isinstance(value, float) and name not in kinds.EXACT_ATTRIBUTES
+        if isinstance(value, float) and name not in terms.EXACT_ATTRIBUTES
         else value
         for index, (name, value) in enumerate(node.attributes.items())
     }
