@@ -9,29 +9,20 @@ import torch.nn.functional as F
 
 from ..values import tensor
 from .convolution import conv
-from .elementwise import ACTIVATIONS, UNARY, gelu
+from .elementwise import FORMULAS
 from .matrix import gemm
 from .registry import MICROSOFT, Call, operator
 
-operator("Gelu", domain=MICROSOFT)(gelu)
+
+def _sum(x: Any, bias: Any = None) -> torch.Tensor:
+    return tensor(x) if bias is None else tensor(x) + tensor(bias)
 
 
-@operator("BiasGelu", domain=MICROSOFT)
-def bias_gelu(call: Call, x: Any, bias: Any) -> Any:
-    """GELU of a sum."""
-    return F.gelu(tensor(x) + tensor(bias))
-
-
-@operator("FastGelu", domain=MICROSOFT)
-def fast_gelu(call: Call, x: Any, bias: Any = None) -> Any:
-    """GELU by tanh, of a sum."""
-    return F.gelu(tensor(x) if bias is None else tensor(x) + tensor(bias), approximate="tanh")
-
-
-@operator("QuickGelu", domain=MICROSOFT)
-def quick_gelu(call: Call, x: Any) -> Any:
-    """x · sigmoid(alpha · x)."""
-    return tensor(x) * torch.sigmoid(call.get("alpha", 1.7020000219345093) * tensor(x))
+operator("BiasGelu", domain=MICROSOFT)(lambda call, x, bias: F.gelu(_sum(x, bias)))
+operator("FastGelu", domain=MICROSOFT)(lambda call, *inputs: F.gelu(_sum(*inputs), approximate="tanh"))
+operator("QuickGelu", domain=MICROSOFT)(
+    lambda call, x: tensor(x) * torch.sigmoid(call.get("alpha", 1.7020000219345093) * tensor(x))
+)
 
 
 def _activated(call: Call, y: torch.Tensor, name: str | None, parameters: list[float]) -> torch.Tensor:
@@ -40,11 +31,9 @@ def _activated(call: Call, y: torch.Tensor, name: str | None, parameters: list[f
         return y
     if name == "Clip":
         return y.clamp(*parameters)
-    if name in UNARY:
-        return UNARY[name](y)
-    if name not in ACTIVATIONS:
+    if name not in FORMULAS:
         raise call.node.unsupported(f"has the unknown activation {name!r}")
-    formula, defaults = ACTIVATIONS[name]
+    formula, defaults = FORMULAS[name]
     return formula(y, **{**defaults, **dict(zip(defaults, parameters))})
 
 

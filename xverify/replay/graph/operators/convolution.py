@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..values import tensor
 from .registry import Call, operator
-from .spatial import Windows, windows
+from .spatial import Windows, halves, windows
 
 ENOUGH_CHANNELS = 16  # with fewer, one product for each position of the kernel is slower than torch's convolution
 # Results of a channel. With fewer, torch's convolution is faster: at 7x7 and 512 channels by 1.6, and at 56x56 slower by 1.4 to 4.
@@ -31,9 +31,8 @@ def conv(call: Call, x: Any, w: Any, b: Any = None) -> Any:
 
 def convolve(x: Tensor, w: Tensor, window: Windows, groups: int) -> Tensor:
     """A convolution without a bias. The result is a new tensor."""
-    sides = [side for pair in zip(reversed(window.begin), reversed(window.end)) for side in pair]
-    if any(sides):
-        x = F.pad(x, sides)
+    if any(window.sides):
+        x = F.pad(x, window.sides)
     rank = x.dim() - 2
     if x.dtype == torch.float64 and x.numel() and rank == 2:
         if groups == x.shape[1] and groups > 1:
@@ -54,12 +53,8 @@ def _depthwise(x: Tensor, w: Tensor, window: Windows) -> Tensor:
     y = x.new_zeros((x.shape[0], w.shape[0], *window.outputs))
     for position in itertools.product(*map(range, window.kernel)):
         part = x
-        for axis, (at, stride, dilation, count) in enumerate(
-            zip(position, window.strides, window.dilations, window.outputs), start=2
-        ):
-            part = part[
-                (slice(None),) * axis + (slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride),)
-            ]
+        for axis, at in enumerate(position):
+            part = window.part(part, axis, at)
         index = (slice(None), 0, *position)
         y.addcmul_(part, w[index].view(1, -1, 1, 1))
     return y
@@ -122,5 +117,4 @@ def _transposed_padding(
     ]
     if shape is None:
         total = [max(0, pad) for pad in total]
-    halves, others = [pad // 2 for pad in total], [pad - pad // 2 for pad in total]
-    return (halves, others) if automatic == "SAME_UPPER" else (others, halves)
+    return halves(total, upper=automatic == "SAME_UPPER")

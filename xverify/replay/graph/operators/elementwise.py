@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..values import is_float, tensor
-from .registry import Call, operator
+from .registry import MICROSOFT, Call, operator
 from .rest import compute
 
 Unary = Callable[[Tensor], Tensor]
@@ -32,8 +32,9 @@ UNARY: dict[str, Unary] = {
     "Softsign": F.softsign, "Sqrt": torch.sqrt, "Tan": torch.tan, "Tanh": torch.tanh, "Softplus": softplus,
 }  # fmt: skip
 
-# Activations with attributes: a function of the tensor and of the attributes by name, and their default values.
-ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], dict[str, float]]] = {
+# A function of one tensor and of attributes by name, and the default values of the attributes.
+Formula = tuple[Callable[..., Tensor], dict[str, float]]
+FORMULAS: dict[str, Formula] = {name: (function, {}) for name, function in UNARY.items()} | {
     "LeakyRelu": (lambda x, alpha: torch.where(x >= 0, x, alpha * x), {"alpha": 0.01}),
     "Elu": (lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x)), {"alpha": 1.0}),
     "Celu": (lambda x, alpha: x.clamp(min=0) + (alpha * torch.expm1(x / alpha)).clamp(max=0), {"alpha": 1.0}),
@@ -53,11 +54,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], dict[str, float]]] = {
 }  # fmt: skip
 
 
-def _unary(function: Unary) -> Callable[..., Any]:
-    return lambda call, x: function(tensor(x)) if is_float(x) else compute(call, x)
-
-
-def _activation(function: Callable[..., Tensor], defaults: dict[str, float]) -> Callable[..., Any]:
+def _formula_of(function: Callable[..., Tensor], defaults: dict[str, float]) -> Callable[..., Any]:
     def run(call: Call, x: Any) -> Any:
         if not is_float(x):
             return compute(call, x)
@@ -66,16 +63,8 @@ def _activation(function: Callable[..., Tensor], defaults: dict[str, float]) -> 
     return run
 
 
-for _name, _function in UNARY.items():
-    operator(_name)(_unary(_function))
-for _name, (_formula, _defaults) in ACTIVATIONS.items():
-    operator(_name)(_activation(_formula, _defaults))
-
-
-@operator("Gelu")
-def gelu(call: Call, x: Any) -> Any:
-    """Half of x · (1 + erf(x/√2)), or its approximation by tanh."""
-    return F.gelu(tensor(x), approximate=call.get("approximate", "none"))
+for _name, (_formula, _defaults) in FORMULAS.items():
+    operator(_name)(_formula_of(_formula, _defaults))
 
 
 @operator("PRelu")
@@ -96,30 +85,18 @@ def _binary(function: Callable[[Tensor, Tensor], Tensor], whole: Callable[..., A
     return run
 
 
-for _name, _float, _whole in (
-    ("Add", torch.add, np.add),
-    ("Sub", torch.sub, np.subtract),
-    ("Mul", torch.mul, np.multiply),
-    ("Div", torch.div, None),
-):
-    operator(_name)(_binary(_float, _whole))
-for _name, _compare in (
-    ("Equal", np.equal),
-    ("Greater", np.greater),
-    ("Less", np.less),
-    ("GreaterOrEqual", np.greater_equal),
-    ("LessOrEqual", np.less_equal),
-    ("And", np.logical_and),
-    ("Or", np.logical_or),
-    ("Xor", np.logical_xor),
-):
-    operator(_name)(lambda call, a, b, compare=_compare: compare(a, b))
-
-
-@operator("Not")
-def logical_not(call: Call, x: Any) -> Any:
-    """Not."""
-    return np.logical_not(x)
+BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[..., Any] | None]] = {
+    "Add": (torch.add, np.add), "Sub": (torch.sub, np.subtract), "Mul": (torch.mul, np.multiply), "Div": (torch.div, None),
+}  # fmt: skip
+# Operators on values of every type, whose results are no floating-point numbers.
+LOGICAL: dict[str, Callable[..., Any]] = {
+    "Equal": np.equal, "Greater": np.greater, "Less": np.less, "GreaterOrEqual": np.greater_equal, "LessOrEqual": np.less_equal,
+    "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor, "Not": np.logical_not, "IsNaN": np.isnan,
+}  # fmt: skip
+for _name, _functions in BINARY.items():
+    operator(_name)(_binary(*_functions))
+for _name, _logical in LOGICAL.items():
+    operator(_name)(lambda call, *inputs, function=_logical: function(*inputs))
 
 
 @operator("Pow")
@@ -145,12 +122,9 @@ def _several(function: Callable[[Tensor, Tensor], Tensor], whole: Callable[..., 
 operator("Max")(_several(torch.maximum, np.maximum))
 operator("Min")(_several(torch.minimum, np.minimum))
 operator("Sum")(_several(torch.add, np.add))
-
-
-@operator("Mean")
-def mean(call: Call, *inputs: Any) -> Any:
-    """The mean of the inputs."""
-    return reduce(torch.add, map(tensor, inputs)) / len(inputs)
+operator("Mean")(lambda call, *inputs: reduce(torch.add, map(tensor, inputs)) / len(inputs))
+for _domain in ("", MICROSOFT):
+    operator("Gelu", domain=_domain)(lambda call, x: F.gelu(tensor(x), approximate=call.get("approximate", "none")))
 
 
 @operator("Where")
@@ -174,12 +148,6 @@ def clip(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     low = -math.inf if low is None else float(np.reshape(low, ()))
     high = math.inf if high is None else float(np.reshape(high, ()))
     return tensor(x).clamp(low, high)
-
-
-@operator("IsNaN")
-def is_nan(call: Call, x: Any) -> Any:
-    """Whether each value is NaN."""
-    return np.isnan(x)
 
 
 @operator("Dropout")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -18,19 +20,13 @@ from .spatial import Windows, windows
 def _pool(x: Tensor, window: Windows, combine: Callable[[Tensor, Tensor], Tensor], padding: float) -> Tensor:
     """Combine the values of every window. padding: value outside of the image."""
     for axis, (kernel, stride, dilation, before, count) in enumerate(
-        zip(window.kernel, window.strides, window.dilations, window.begin, window.outputs), start=2
+        zip(window.kernel, window.strides, window.dilations, window.begin, window.outputs)
     ):
         needed = (count - 1) * stride + dilation * (kernel - 1) + 1
-        after = needed - x.shape[axis] - before
+        after = needed - x.shape[axis + 2] - before
         if before or after:
-            x = F.pad(x, [0, 0] * (x.dim() - 1 - axis) + [before, after], value=padding)
-        parts = [
-            x[(slice(None),) * axis + (slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride),)]
-            for at in range(kernel)
-        ]
-        x = parts[0]
-        for part in parts[1:]:
-            x = combine(x, part)
+            x = F.pad(x, [0, 0] * (x.dim() - 3 - axis) + [before, after], value=padding)
+        x = reduce(combine, [window.part(x, axis, at) for at in range(kernel)])
     return x
 
 
@@ -49,14 +45,11 @@ def average_pool(call: Call, x: Any) -> Any:
     image = tensor(x)
     window = windows(call, image.shape[2:], call.get("kernel_shape"))
     counted = image.new_ones((1, 1, *image.shape[2:]))
+    inside = window
     if call.get("count_include_pad", 0):
-        sides = [side for pair in zip(reversed(window.begin), reversed(window.end)) for side in pair]
-        counted = F.pad(counted, sides, value=1.0)
-        within = Windows(
-            window.kernel, window.strides, window.dilations, (0,) * len(window.begin), window.end, window.outputs
-        )
-        return _pool(image, window, torch.add, 0.0) / _pool(counted, within, torch.add, 0.0)
-    return _pool(image, window, torch.add, 0.0) / _pool(counted, window, torch.add, 0.0)
+        counted = F.pad(counted, window.sides, value=1.0)
+        inside = replace(window, begin=(0,) * len(window.begin))
+    return _pool(image, window, torch.add, 0.0) / _pool(counted, inside, torch.add, 0.0)
 
 
 @operator("LpPool")
@@ -67,22 +60,21 @@ def lp_pool(call: Call, x: Any) -> Any:
     return _pool(image.abs() ** p, window, torch.add, 0.0) ** (1.0 / p)
 
 
-@operator("GlobalAveragePool")
-def global_average_pool(call: Call, x: Any) -> Any:
-    """The mean of every channel."""
-    image = tensor(x)
-    return image.mean(dim=tuple(range(2, image.dim())), keepdim=True) if image.dim() > 2 else image
+def _global(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Callable[..., Any]:
+    """An operator over each whole channel."""
+
+    def run(call: Call, x: Any) -> Any:
+        image = tensor(x)
+        return function(image, tuple(range(2, image.dim()))) if image.dim() > 2 else image
+
+    return run
 
 
-@operator("GlobalMaxPool")
-def global_max_pool(call: Call, x: Any) -> Any:
-    """The largest value of every channel."""
-    image = tensor(x)
-    return image.amax(dim=tuple(range(2, image.dim())), keepdim=True) if image.dim() > 2 else image
+operator("GlobalAveragePool")(_global(lambda image, axes: image.mean(axes, keepdim=True)))
+operator("GlobalMaxPool")(_global(lambda image, axes: image.amax(axes, keepdim=True)))
 
 
 @operator("GlobalLpPool")
 def global_lp_pool(call: Call, x: Any) -> Any:
     """The p-norm of every channel."""
-    image = tensor(x)
-    return torch.linalg.vector_norm(image, call.node.get("p", 2), dim=tuple(range(2, image.dim())), keepdim=True)
+    return torch.linalg.vector_norm(tensor(x), call.node.get("p", 2), dim=tuple(range(2, x.ndim)), keepdim=True)

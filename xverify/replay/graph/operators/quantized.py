@@ -13,7 +13,7 @@ from torch import Tensor
 from ..model import Node
 from ..values import is_float, tensor
 from .convolution import convolve
-from .elementwise import ACTIVATIONS
+from .elementwise import FORMULAS
 from .registry import MICROSOFT, OPERATORS, Call, Operator, operator
 from .rest import compute
 from .spatial import windows
@@ -239,33 +239,36 @@ def _in_steps(y: Any, scale: Any, zero: Any, like: Any) -> tuple[Any, Any]:
     return y / np.asarray(scale, np.float64) + (0.0 if zero is None else zero.astype(np.float64)), like.dtype
 
 
-@quantised("QLinearAdd", "QLinearMul", domain=MICROSOFT)
-def qlinear_binary(
-    call: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any = None
-) -> tuple[Any, Any]:
-    """The sum or product of two quantised arrays, quantised."""
-    left, right = _real(a, a_scale, a_zero), _real(b, b_scale, b_zero)
-    return _in_steps(left + right if call.node.op == "QLinearAdd" else left * right, y_scale, y_zero, a)
-
-
-@quantised("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
-def qlinear_activation(
-    call: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None
-) -> tuple[Any, Any]:
-    """An activation of a quantised array, quantised."""
-    real = torch.from_numpy(np.asarray(_real(x, x_scale, x_zero)))
-    if call.node.op == "QLinearSigmoid":
-        return _in_steps(torch.sigmoid(real).numpy(), y_scale, y_zero, x)
-    return _in_steps(ACTIVATIONS["LeakyRelu"][0](real, call.get("alpha", 0.01)).numpy(), y_scale, y_zero, x)
-
-
-@quantised("QLinearGlobalAveragePool", domain=MICROSOFT)
-def qlinear_global_average_pool(
-    call: Call, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any
-) -> tuple[Any, Any]:
-    """The mean of every channel of a quantised image, quantised."""
+def _mean(call: Call, x: Any) -> Any:
     axes = tuple(range(1, x.ndim - 1)) if call.get("channels_last", 0) else tuple(range(2, x.ndim))
-    return _in_steps(_real(x, x_scale, x_zero).mean(axes, keepdims=True), y_scale, y_zero, x)
+    return x.mean(axes, keepdims=True)
+
+
+def _leaky(call: Call, x: Any) -> Any:
+    return FORMULAS["LeakyRelu"][0](tensor(x), call.get("alpha", 0.01)).numpy()
+
+
+# Operators on quantised arrays: how many arrays they take, and their function of real numbers.
+QLINEAR: dict[str, tuple[int, Callable[..., Any]]] = {
+    "QLinearAdd": (2, lambda call, a, b: a + b),
+    "QLinearMul": (2, lambda call, a, b: a * b),
+    "QLinearSigmoid": (1, lambda call, x: torch.sigmoid(tensor(x)).numpy()),
+    "QLinearLeakyRelu": (1, _leaky),
+    "QLinearGlobalAveragePool": (1, _mean),
+}
+
+
+def _qlinear(count: int, function: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+    def run(call: Call, *inputs: Any) -> tuple[Any, Any]:
+        real = [_real(*inputs[place : place + 3]) for place in range(0, 3 * count, 3)]
+        scale, zero = (*inputs[3 * count :], None)[:2]
+        return _in_steps(function(call, *real), scale, zero, inputs[0])
+
+    return run
+
+
+for _name, (_count, _function) in QLINEAR.items():
+    quantised(_name, domain=MICROSOFT)(_qlinear(_count, _function))
 
 
 @operator("MatMulNBits", domain=MICROSOFT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..values import tensor
-from .elementwise import ACTIVATIONS, UNARY
+from .elementwise import FORMULAS, Formula
 from .registry import Call, operator
 
 State = tuple[Tensor, ...]
@@ -18,52 +19,34 @@ Step = Callable[[Tensor, State], State]
 DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 
+# Activations of recurrent layers alone.
+ALONE: dict[str, Formula] = {
+    "Affine": (lambda x, alpha, beta: alpha * x + beta, {"alpha": 1.0, "beta": 0.0}),
+    "ScaledTanh": (lambda x, alpha, beta: alpha * torch.tanh(beta * x), {"alpha": 1.0, "beta": 1.0}),
+}
+KNOWN = {name.lower(): formula for name, formula in (FORMULAS | ALONE).items()}
+
+
 def _activations(call: Call, directions: int) -> list[Callable[[Tensor], Tensor]]:
     """The activation functions of all directions, after the clipping of their inputs."""
     names = call.get("activations") or DEFAULTS[call.node.op] * directions
     alphas, betas = list(call.get("activation_alpha") or []), list(call.get("activation_beta") or [])
-    clip = call.get("clip")
-    found = []
+    found: list[Callable[[Tensor], Tensor]] = []
     for name in names:
-        proper = {known.lower(): known for known in (*UNARY, *ACTIVATIONS, "Affine", "ScaledTanh")}.get(
-            name.lower(), name
-        )
-        if proper in UNARY:
-            function = UNARY[proper]
-        elif proper in ACTIVATIONS:
-            formula, defaults = ACTIVATIONS[proper]
-            given = {
-                key: (alphas if key == "alpha" else betas).pop(0)
-                for key in defaults
-                if (alphas if key == "alpha" else betas)
-            }
-            function = _with({**defaults, **given}, formula)
-        elif proper in ("Affine", "ScaledTanh"):
-            alpha, beta = (
-                (alphas.pop(0) if alphas else 1.0),
-                (betas.pop(0) if betas else (0.0 if proper == "Affine" else 1.0)),
-            )
-            function = _affine(alpha, beta) if proper == "Affine" else _scaled_tanh(alpha, beta)
-        else:
+        if name.lower() not in KNOWN:
             raise call.node.unsupported(f"has the unknown activation {name!r}")
-        found.append(function if clip is None else _clipped(function, clip))
+        formula, defaults = KNOWN[name.lower()]
+        values = dict(defaults)
+        for key in defaults:
+            given = alphas if key == "alpha" else betas
+            if given:
+                values[key] = given.pop(0)
+        found.append(partial(_activated, formula, values, call.get("clip")))
     return found
 
 
-def _with(values: dict[str, float], formula: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda x: formula(x, **values)
-
-
-def _affine(alpha: float, beta: float) -> Callable[[Tensor], Tensor]:
-    return lambda x: alpha * x + beta
-
-
-def _scaled_tanh(alpha: float, beta: float) -> Callable[[Tensor], Tensor]:
-    return lambda x: alpha * torch.tanh(beta * x)
-
-
-def _clipped(function: Callable[[Tensor], Tensor], clip: float) -> Callable[[Tensor], Tensor]:
-    return lambda x: function(x.clamp(-clip, clip))
+def _activated(formula: Callable[..., Tensor], values: dict[str, float], clip: float | None, x: Tensor) -> Tensor:
+    return formula(x if clip is None else x.clamp(-clip, clip), **values)
 
 
 def _sequence(x: Tensor, step: Step, state: State, lengths: Tensor, reverse: bool) -> tuple[Tensor, State]:

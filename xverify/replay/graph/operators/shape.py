@@ -7,22 +7,41 @@ from typing import Any
 
 import numpy as np
 import onnx
+import torch.nn.functional as F
 
 from ..values import UNITS, is_float, tensor
-from .registry import Call, operator
+from .registry import Call, Operator, operator
 from .rest import compute
 
+# Operators that are one function of numpy or torch.
+SIMPLE: dict[str, Operator] = {
+    "Identity": lambda call, x: x,
+    "Transpose": lambda call, x: np.transpose(x, call.get("perm")),
+    "Concat": lambda call, *inputs: np.concatenate(inputs, call.get("axis", 1)),
+    "Gather": lambda call, x, indices: np.take(x, indices, axis=call.get("axis", 0), mode="raise"),
+    "Tile": lambda call, x, repeats: np.tile(x, integers(repeats)),
+    "Shape": lambda call, x: np.array(np.shape(x)[call.get("start", 0) : call.get("end")], np.int64),
+    "Size": lambda call, x: np.array(np.size(x), np.int64),
+    "Trilu": lambda call, x, k=0: (np.triu if call.get("upper", 1) else np.tril)(x, int(np.reshape(k, ()))),
+    "NonZero": lambda call, x: np.stack(np.nonzero(np.atleast_1d(x))).astype(np.int64),
+    "BitCast": lambda call, x: compute(call, x.astype(call.types[0])),
+    "AffineGrid": lambda call, theta, size: F.affine_grid(
+        tensor(theta), list(integers(size)), align_corners=bool(call.get("align_corners", 0))
+    ),
+}
+for _name, _function in SIMPLE.items():
+    operator(_name)(_function)
 
-@operator("Identity")
-def identity(call: Call, x: Any) -> Any:
-    """The input."""
-    return x
+
+def integers(values: Any) -> tuple[int, ...]:
+    """Lengths or axes as numbers of Python."""
+    return tuple(int(value) for value in np.reshape(values, -1))
 
 
 @operator("Reshape")
 def reshape(call: Call, x: Any, shape: Any = None) -> Any:
     """The same values in another shape; 0 keeps an axis, -1 takes what is left."""
-    wanted = [int(size) for size in (call.get("shape") if shape is None else shape)]
+    wanted = list(integers(call.get("shape") if shape is None else shape))
     if not call.get("allowzero", 0):
         wanted = [x.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)]
     return x.reshape(wanted)
@@ -36,30 +55,18 @@ def flatten(call: Call, x: Any) -> Any:
     return x.reshape(rows, -1) if x.size else x.reshape(rows, math.prod(x.shape[axis:]))
 
 
-@operator("Transpose")
-def transpose(call: Call, x: Any) -> Any:
-    """The axes in another order."""
-    return np.transpose(x, call.get("perm"))
-
-
 @operator("Squeeze")
 def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     """Without axes of length one."""
     axes = call.get("axes") if axes is None else axes
-    return np.squeeze(x, None if axes is None else tuple(int(axis) for axis in np.reshape(axes, -1)))
+    return np.squeeze(x, None if axes is None else integers(axes))
 
 
 @operator("Unsqueeze")
 def unsqueeze(call: Call, x: Any, axes: Any = None) -> Any:
     """With more axes of length one."""
     axes = call.get("axes") if axes is None else axes
-    return np.expand_dims(x, tuple(int(axis) for axis in np.reshape(axes, -1)))
-
-
-@operator("Concat")
-def concat(call: Call, *inputs: Any) -> Any:
-    """The inputs behind one another."""
-    return np.concatenate(inputs, call.get("axis", 1))
+    return np.expand_dims(x, integers(axes))
 
 
 @operator("Slice")
@@ -87,23 +94,13 @@ def split(call: Call, x: Any, sizes: Any = None) -> Any:
         count = call.get("num_outputs") or len(call.node.outputs)
         part = -(-x.shape[axis] // count)
         sizes = [part] * (count - 1) + [x.shape[axis] - part * (count - 1)]
-    return tuple(np.split(x, np.cumsum([int(size) for size in sizes])[:-1], axis))
-
-
-@operator("Gather")
-def gather(call: Call, x: Any, indices: Any) -> Any:
-    """The slices of these indices along an axis."""
-    return np.take(x, indices, axis=call.get("axis", 0), mode="raise")
+    return tuple(np.split(x, np.cumsum(integers(sizes))[:-1], axis))
 
 
 @operator("GatherElements")
 def gather_elements(call: Call, x: Any, indices: Any) -> Any:
     """For each index, the value of its place along an axis."""
-    axis = call.get("axis", 0) % max(1, x.ndim)
-    places = np.where(indices < 0, indices + x.shape[axis], indices)
-    index = list(np.indices(places.shape, sparse=True))
-    index[axis] = places
-    return x[tuple(index)]
+    return x[_element_places(call, x, indices)]
 
 
 @operator("GatherND")
@@ -118,17 +115,23 @@ def gather_nd(call: Call, x: Any, indices: Any) -> Any:
     return found.reshape(*x.shape[:batch], *found.shape[1:])
 
 
-def _combination(call: Call) -> np.ufunc | None:
-    """How a scatter combines its updates with the values; None when it replaces them."""
-    known: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-    return known.get(call.get("reduction", "none"))
+def _element_places(call: Call, x: Any, indices: Any) -> tuple[Any, ...]:
+    """The index of a value of x for each of the indices along one axis."""
+    axis = call.get("axis", 0) % max(1, x.ndim)
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
+    return tuple(places)
 
 
-@operator("ScatterND")
-def scatter_nd(call: Call, x: Any, indices: Any, updates: Any) -> Any:
-    """A copy in which the slices at these positions are replaced, or added to, multiplied, or compared."""
-    y, place = x.copy(), tuple(np.moveaxis(indices, -1, 0))
-    combine = _combination(call)
+COMBINATIONS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+@operator("ScatterND", "ScatterElements", "Scatter")
+def scatter(call: Call, x: Any, indices: Any, updates: Any) -> Any:
+    """A copy in which values at these places are replaced, or added to, multiplied, or compared."""
+    slices = call.node.op == "ScatterND"
+    y, place = x.copy(), tuple(np.moveaxis(indices, -1, 0)) if slices else _element_places(call, x, indices)
+    combine = COMBINATIONS.get(call.get("reduction", "none"))
     if combine is None:
         y[place] = updates
     else:
@@ -136,37 +139,17 @@ def scatter_nd(call: Call, x: Any, indices: Any, updates: Any) -> Any:
     return y
 
 
-@operator("ScatterElements", "Scatter")
-def scatter_elements(call: Call, x: Any, indices: Any, updates: Any) -> Any:
-    """A copy in which the values of these places along an axis are replaced, or added to, multiplied, or compared."""
-    axis = call.get("axis", 0) % max(1, x.ndim)
-    y, index = x.copy(), list(np.indices(indices.shape, sparse=True))
-    index[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
-    combine = _combination(call)
-    if combine is None:
-        y[tuple(index)] = updates
-    else:
-        combine.at(y, tuple(index), updates)
-    return y
-
-
 @operator("Expand")
 def expand(call: Call, x: Any, shape: Any) -> Any:
     """Repeated along axes of length one."""
-    wanted = np.broadcast_shapes(x.shape, tuple(int(size) for size in shape))
+    wanted = np.broadcast_shapes(x.shape, integers(shape))
     return np.ascontiguousarray(np.broadcast_to(x, wanted)).reshape(wanted)
-
-
-@operator("Tile")
-def tile(call: Call, x: Any, repeats: Any) -> Any:
-    """Repeated along each axis."""
-    return np.tile(x, tuple(int(count) for count in repeats))
 
 
 @operator("Pad")
 def pad(call: Call, x: Any, pads: Any = None, constant: Any = None, axes: Any = None) -> Any:
     """With more values around, or fewer where the padding is negative."""
-    pads = [int(size) for size in (call.get("pads") if pads is None else pads)]
+    pads = integers(call.get("pads") if pads is None else pads)
     axes = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
     half = len(pads) // 2
     sides = [(0, 0)] * x.ndim
@@ -181,23 +164,11 @@ def pad(call: Call, x: Any, pads: Any = None, constant: Any = None, axes: Any = 
     return np.pad(x, added, constant_values=np.asarray(value).astype(x.dtype))
 
 
-@operator("Shape")
-def shape_of(call: Call, x: Any) -> Any:
-    """The lengths of the axes."""
-    return np.array(np.shape(x)[call.get("start", 0) : call.get("end")], np.int64)
-
-
-@operator("Size")
-def size_of(call: Call, x: Any) -> Any:
-    """The number of values."""
-    return np.array(np.size(x), np.int64)
-
-
 @operator("ConstantOfShape")
 def constant_of_shape(call: Call, shape: Any) -> Any:
     """One value everywhere."""
     value = call.get("value", np.zeros(1, np.float32)).reshape(())
-    return np.full(tuple(int(size) for size in shape), value.astype(call.dtype) if is_float(value) else value)
+    return np.full(integers(shape), value.astype(call.dtype) if is_float(value) else value)
 
 
 @operator("Range")
@@ -206,12 +177,6 @@ def numbers(call: Call, start: Any, limit: Any, delta: Any) -> Any:
     first, last, step = (np.reshape(part, ()).item() for part in (start, limit, delta))
     count = max(0, math.ceil((last - first) / step))
     return np.asarray(first + np.arange(count) * step).astype(np.asarray(start).dtype)
-
-
-@operator("Trilu")
-def triangle(call: Call, x: Any, k: Any = None) -> Any:
-    """The upper or the lower triangle; zero elsewhere."""
-    return (np.triu if call.get("upper", 1) else np.tril)(x, 0 if k is None else int(np.reshape(k, ())))
 
 
 @operator("Cast", "CastLike")
@@ -227,12 +192,6 @@ def cast(call: Call, x: Any, like: Any = None) -> Any:
             return np.isnan(x) | (x != 0) if dtype.kind == "b" else _whole(x, dtype)
     narrow = x.astype(np.float32) if is_float(x) else x  # types of 8 bits and fewer, which onnx rounds
     return compute(call, narrow) if like is None else compute(call, narrow, like)
-
-
-@operator("BitCast")
-def bit_cast(call: Call, x: Any) -> Any:
-    """The same bits as another type."""
-    return compute(call, x.astype(call.types[0]))
 
 
 PLAIN = tuple(np.dtype(name) for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))
@@ -264,17 +223,3 @@ def depth_to_space(call: Call, x: Any) -> Any:
     else:
         blocks = x.reshape(n, c // size**2, size, size, h, w).transpose(0, 1, 4, 2, 5, 3)
     return blocks.reshape(n, c // size**2, h * size, w * size)
-
-
-@operator("NonZero")
-def non_zero(call: Call, x: Any) -> Any:
-    """Where values are not zero."""
-    return np.stack(np.nonzero(np.atleast_1d(x))).astype(np.int64)
-
-
-@operator("AffineGrid")
-def affine_grid(call: Call, theta: Any, size: Any) -> Any:
-    """The coordinates of an affine map."""
-    import torch.nn.functional as F
-
-    return F.affine_grid(tensor(theta), [int(s) for s in size], align_corners=bool(call.get("align_corners", 0)))

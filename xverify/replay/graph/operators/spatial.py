@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from .registry import Call
 
 
@@ -22,6 +24,16 @@ class Windows:
     end: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    @property
+    def sides(self) -> list[int]:
+        """The padding as torch takes it: before and after each axis, the last axis first."""
+        return [side for pair in zip(reversed(self.begin), reversed(self.end)) for side in pair]
+
+    def part(self, x: Tensor, axis: int, at: int) -> Tensor:
+        """What all windows along a spatial axis, the first of which is 0, see at one position of the kernel."""
+        start, stride = at * self.dilations[axis], self.strides[axis]
+        return x[(slice(None),) * (axis + 2) + (slice(start, start + (self.outputs[axis] - 1) * stride + 1, stride),)]
+
 
 def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
     """The windows for an image of these sizes."""
@@ -35,8 +47,7 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
         total = [
             max(0, (out - 1) * stride + span - size) for out, stride, span, size in zip(outputs, strides, spans, sizes)
         ]
-        less, more = [pad // 2 for pad in total], [pad - pad // 2 for pad in total]
-        begin, end = (less, more) if automatic == "SAME_UPPER" else (more, less)
+        begin, end = halves(total, upper=automatic == "SAME_UPPER")
     else:
         pads = [0] * (2 * rank) if automatic == "VALID" else call.get("pads") or [0] * (2 * rank)
         begin, end = list(pads[:rank]), list(pads[rank:])
@@ -49,3 +60,9 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
                 count -= 1
             outputs.append(count)
     return Windows(tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(outputs))
+
+
+def halves(total: Sequence[int], upper: bool) -> tuple[list[int], list[int]]:
+    """The padding of each axis in two parts: before and after it. upper: whether an odd one has more after it."""
+    less, more = [pad // 2 for pad in total], [pad - pad // 2 for pad in total]
+    return (less, more) if upper else (more, less)
