@@ -11,6 +11,7 @@ import numpy as np
 
 from ...results.precision import LayerPrecision, Precision, from_dtypes, from_layers
 from . import kinds
+from .layers import PARAMETERS, WEIGHTS, WHOLE, WHOLE_SUMS
 from .model import Graph, Node
 from .operators.rest import RANDOM
 from .operators.shape import cast_type
@@ -20,24 +21,6 @@ from .values import BFLOAT16, UNITS
 PASSES = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Slice", "Concat", "Expand"}
 )
-# Operators that sum products -> the inputs that may be weights.
-WEIGHTS: dict[str, tuple[int, ...]] = {
-    "Conv": (1,), "ConvTranspose": (1,), "FusedConv": (1,), "DeformConv": (1,), "Gemm": (1, 0), "FusedGemm": (1, 0),
-    "MatMul": (1, 0), "FusedMatMul": (1, 0), "LSTM": (1,), "GRU": (1,), "RNN": (1,), "Attention": (1,),
-    "QLinearConv": (3,), "QLinearMatMul": (3, 0), "QGemm": (3,), "ConvInteger": (1,), "MatMulInteger": (1, 0),
-    "MatMulIntegerToFloat": (1,), "DynamicQuantizeMatMul": (1,), "MatMulNBits": (1,),
-}  # fmt: skip
-# Operators that return whole numbers -> the inputs that are their scale and zero point.
-PARAMETERS: dict[str, tuple[int, int]] = {
-    "QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7), "QLinearAdd": (6, 7), "QLinearMul": (6, 7),
-    "QGemm": (7, 8), "QLinearSigmoid": (3, 4), "QLinearLeakyRelu": (3, 4), "QLinearGlobalAveragePool": (3, 4),
-    "QLinearConcat": (0, 1),
-}  # fmt: skip
-# Operators on whole numbers -> the inputs that are the scale of the weights; None where another node multiplies by it.
-WHOLE: dict[str, int | None] = {
-    "QLinearConv": 4, "QLinearMatMul": 4, "QGemm": 4, "ConvInteger": None, "MatMulInteger": None, "MatMulIntegerToFloat": 3,
-    "DynamicQuantizeMatMul": 2, "MatMulNBits": 2,
-}  # fmt: skip
 # Operators behind which the values have the same steps or none, in a search for where the inputs of a layer were quantised.
 UNCHANGED = frozenset({"Relu", "Clip", "MaxPool", "GlobalMaxPool", "Pad", "Dropout"})
 
@@ -74,7 +57,7 @@ def counts(graph: Graph) -> tuple[str, ...]:
 class Stored:
     """The weights of a layer as the file stores them.
 
-    name: of the constant. scale, zero: names of the scale and the zero point; "" for none.
+    name: of the constant. scale: name of its scale; "" for none.
     quantised: whether they are whole numbers with a scale, or become so in the graph.
     """
 
@@ -82,7 +65,6 @@ class Stored:
     dtype: str
     quantised: bool = False
     scale: str = ""
-    zero: str = ""
 
 
 class Types:
@@ -112,7 +94,7 @@ class Types:
             kind = "float32" if node.op == "QGemm" and not _at(node, zero) else kind
         elif node.op == "DequantizeLinear":
             kind = given[1]
-        elif node.op in ("MatMulInteger", "ConvInteger"):
+        elif node.op in WHOLE_SUMS:
             kind = "int32"
         else:
             kind = next((each for each in given if "float" in each), given[0] if given else "")
@@ -125,9 +107,7 @@ class Types:
             if place < len(node.inputs):
                 stored = self._stored(node.inputs[place])
                 if stored is not None and node.op in WHOLE:
-                    scale = WHOLE[node.op]
-                    zeros = {"ConvInteger": 3, "MatMulInteger": 3, "DynamicQuantizeMatMul": 3}.get(node.op, 5)
-                    stored = Stored(stored.name, stored.dtype, True, _at(node, scale), _at(node, zeros))
+                    stored = Stored(stored.name, stored.dtype, True, _at(node, WHOLE[node.op]))
                 if stored is not None:
                     return place, stored
         return None
@@ -144,7 +124,7 @@ class Types:
             return None
         if node.op in ("DequantizeLinear", "QuantizeLinear"):
             dtype = self.dtypes[name] if node.op == "QuantizeLinear" else inner.dtype
-            return Stored(inner.name, dtype, True, _at(node, 1), _at(node, 2))
+            return Stored(inner.name, dtype, True, _at(node, 1))
         return inner if node.op == "Cast" or (kinds.copies(node) and len(node.inputs) <= 2) else None
 
     def quantised_input(self, node: Node, weights: int) -> tuple[str, str]:
@@ -156,23 +136,22 @@ class Types:
             return "uint8", "dynamic"
         places = {"QLinearMatMul": (0, 3), "QLinearConv": (0,), "QGemm": (0,)}.get(node.op, (0, 1))
         name = next((node.inputs[place] for place in places if place != weights and place < len(node.inputs)), "")
+        maker = self._origin(name)
+        if node.op == "MatMulNBits":
+            return "", ""
         if node.op in WHOLE:
-            if node.op == "MatMulNBits":
-                return "", ""
-            maker = self._origin(name)
             dynamic = maker is not None and maker.op == "DynamicQuantizeLinear"
             return self.dtypes.get(name, ""), "dynamic" if dynamic else "static"
-        maker = self._origin(name)
         if maker is None or maker.op != "DequantizeLinear":
             return "", ""
         return self.dtypes.get(maker.inputs[0], ""), "static" if maker.inputs[1] in self.graph.constants else "dynamic"
 
     def _origin(self, name: str) -> Node | None:
         """The node that made a value, behind operators that copy it."""
-        node = self.graph.makers.get(name)
-        while node is not None and node.inputs and (kinds.copies(node) or node.op in UNCHANGED) and node.op != "Cast":
-            node = self.graph.makers.get(node.inputs[0])
-        return node
+        for node in self.graph.line(self.graph.makers.get(name)):
+            if not node.inputs or node.op == "Cast" or not (kinds.copies(node) or node.op in UNCHANGED):
+                return node
+        return None
 
     def layer(self, node: Node) -> LayerPrecision | None:
         """The precision of a node that sums products with weights; None for any other node."""
@@ -193,7 +172,7 @@ class Types:
         if node.op == "MatMulNBits":
             return "per block"
         scale = self.graph.constants.get(stored.scale)
-        if scale is None and node.op in ("ConvInteger", "MatMulInteger"):
+        if scale is None and node.op in WHOLE_SUMS:
             scale = self.factor(node)
         if scale is None:
             return ""

@@ -97,15 +97,17 @@ class Scope:
 
     def get(self, name: str) -> Value | None:
         """The value of this name; None for an input that is left out."""
-        if not name:
-            return None
+        return self.value(name) if name else None
+
+    def value(self, name: str) -> Value:
+        """The value of this name, of this scope or of one around it."""
         if name in self.values:
             return self.values[name]
         if name in self.body.constants:
             return self.evaluation.constant(self.body.constants[name])
         if self.outer is None:
             raise KeyError(f"the graph {self.body.name!r} uses the value {name!r} before it is computed")
-        return self.outer.get(name)
+        return self.outer.value(name)
 
     def compute(self, node: Node) -> tuple[list[Value | None], list[Value]]:
         """The inputs and outputs of a node of the body. The outputs become values of the scope."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -123,6 +123,23 @@ class Body:
             for name in node.uses:
                 found.setdefault(name, []).append(node)
         return found
+
+    def ancestors(self, name: str, known: Container[str] = ()) -> list[Node]:
+        """The nodes that make a value of known ones, or else of the inputs, in no order."""
+        found: dict[Node, None] = {}
+        waiting = [name]
+        while waiting:
+            node = self.makers.get(waiting.pop())
+            if node is not None and node not in found:
+                found[node] = None
+                waiting += [each for each in node.uses if each not in known]
+        return list(found)
+
+    def line(self, node: Node | None) -> Iterator[Node]:
+        """A node, the node that makes its first input, the one that makes the first input of that, and so on."""
+        while node is not None:
+            yield node
+            node = self.makers.get(node.inputs[0]) if node.inputs else None
 
     def walk(self) -> Iterator[tuple[Body, Node]]:
         """Every node with the body that holds it, those of subgraphs and functions included."""

@@ -109,3 +109,9 @@ def array(data: Any) -> Data:
     if data is None or isinstance(data, (np.ndarray, list)):
         return data
     return list(data) if isinstance(data, tuple) else np.asarray(data)
+
+
+def worst(excess: Any) -> tuple[tuple[int, ...], str]:
+    """Where an array is largest, infinite and missing values included: the place, and how it is written behind a name."""
+    place = np.unravel_index(int(np.argmax(np.where(np.isfinite(excess), excess, np.inf))), np.shape(excess))
+    return tuple(map(int, place)), f"[{', '.join(map(str, map(int, place)))}]" if place else ""

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..describe import PARAMETERS, Types
+from ..describe import Types
+from ..layers import BIAS, FAMILIES, KINDS, PARAMETERS, WHOLE_SUMS
 from ..model import Graph, Node
 from ..source import source
 
 QUANTISED_NAME = "_quantized"  # what ONNX Runtime's quantiser appends to the name of a value that becomes whole numbers
-# The same kind of layer under the names of its operator.
-FAMILIES: dict[str, str] = {
-    "Conv": "conv", "QLinearConv": "conv", "ConvInteger": "conv", "FusedConv": "conv", "ConvTranspose": "transposed",
-    "Gemm": "matmul", "MatMul": "matmul", "QLinearMatMul": "matmul", "QGemm": "matmul", "MatMulInteger": "matmul",
-    "MatMulIntegerToFloat": "matmul", "DynamicQuantizeMatMul": "matmul", "MatMulNBits": "matmul", "FusedMatMul": "matmul",
-    "FusedGemm": "matmul",
-}  # fmt: skip
-BIASED = ("Conv", "ConvTranspose", "FusedConv", "Gemm", "FusedGemm")  # operators whose third input is a bias
 ENOUGH = 0.5  # share of the layers that must correspond by name; otherwise modules and the order of layers are tried
 
 
@@ -63,7 +56,7 @@ def _by_name(types: Types, theirs: Types) -> Iterator[Match]:
 
 def _is_dequantised(graph: Graph, name: str, found: Mapping[str, Match]) -> bool:
     """Whether a value in whole numbers is only there to become a corresponding value in real numbers."""
-    users = [node for node in graph.nodes if name in node.inputs]
+    users = graph.users.get(name, [])
     return len(users) == 1 and users[0].op == "DequantizeLinear" and users[0].outputs[0] in found
 
 
@@ -73,15 +66,13 @@ def _is_float(types: Types, name: str) -> bool:
 
 def _parameters(types: Types, node: Node) -> tuple[str, str] | None:
     """The names of the scale and the zero point of what a node returns, which may be those of its input."""
-    while node.op not in PARAMETERS:
-        maker = types.graph.makers.get(node.inputs[0]) if node.inputs else None
-        if maker is None:
-            return None
-        node = maker
-    scale, zero = PARAMETERS[node.op]
-    if scale >= len(node.inputs):
+    maker = next((each for each in types.graph.line(node) if each.op in PARAMETERS), None)
+    if maker is None:
         return None
-    return node.inputs[scale], node.inputs[zero] if zero < len(node.inputs) else ""
+    scale, zero = PARAMETERS[maker.op]
+    if scale >= len(maker.inputs):
+        return None
+    return maker.inputs[scale], maker.inputs[zero] if zero < len(maker.inputs) else ""
 
 
 def _layers(types: Types) -> list[Node]:
@@ -124,18 +115,18 @@ def _size(types: Types, node: Node) -> int:
 
 
 def _has_bias(types: Types, node: Node) -> bool:
-    return node.op in BIASED and len(node.inputs) > 2 and bool(node.inputs[2])
+    return node.op in KINDS and KINDS[node.op].biased and any(node.inputs[BIAS : BIAS + 1])
 
 
 def _end(types: Types, node: Node, bias: bool) -> str:
     """The value that a layer returns in the end: behind the scaling of whole numbers, and behind a bias when there is one."""
     value = node.outputs[0]
     while True:
-        users = [other for other in types.graph.nodes if value in other.inputs]
+        users = types.graph.users.get(value, [])
         if len(users) != 1 or not users[0].outputs:
             return value
         user = users[0]
-        whole = node.op in ("ConvInteger", "MatMulInteger")
+        whole = node.op in WHOLE_SUMS
         added = user.op == "Add" and bias and not _has_bias(types, node) and _adds_constant(types, user, value)
         if not (added or (whole and user.op in ("Cast", "Mul"))):
             return value

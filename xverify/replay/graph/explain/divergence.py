@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,8 @@ from ..values import Value
 from .node_difference import Neighbours, between, described
 from .sketch import Sketch, apart, reordered, sketch
 
-LEAST, MOST = (
-    2e-6,
-    1e-4,
-)  # relative difference of corresponding values: folding in float32 alone changes values by up to this
+# Relative difference of corresponding values: folding in float32 alone changes values by up to this.
+LEAST, MOST = 2e-6, 1e-4
 SHARE = 1 / 30  # of the difference of the outputs, within these limits
 CLIPPED = 0.02  # share of values beyond the range of a quantisation that is too much
 FEW_STEPS = 16  # a quantisation that uses fewer steps than this is too coarse
@@ -35,26 +34,36 @@ SHOWN = 4  # missing nodes that a sentence names
 class Trace:
     """The values of a graph.
 
-    sketches: name of a value -> its sketch. producers: name of a value -> index of its node. users: name -> indices of the nodes.
+    sketches: name of a value -> its sketch.
     data: names of the values that depend on the numbers in an input, and not on its shape alone.
     ranges: name of a quantisation whose range does not fit its input -> a sentence.
     """
 
     graph: Graph
     sketches: dict[str, Sketch] = field(default_factory=dict)
-    producers: dict[str, int] = field(default_factory=dict)
-    users: dict[str, list[int]] = field(default_factory=dict)
     data: set[str] = field(default_factory=set)
     ranges: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def by_count(self) -> dict[tuple[int, bool], list[str]]:
+        """(number of values, whether whole) -> names of the values that depend on data."""
+        found: dict[tuple[int, bool], list[str]] = {}
+        for name, each in self.sketches.items():
+            if name in self.data:
+                found.setdefault((each.count, each.whole), []).append(name)
+        return found
+
+    def alike(self, other: Sketch) -> list[str]:
+        """The values that depend on data with the number of values and the kind of another one."""
+        return self.by_count.get((other.count, other.whole), [])
 
     def needed(self, node: Node) -> list[str]:
         """The inputs of a node that depend on data."""
         return [name for name in dict.fromkeys((*node.inputs, *sorted(node.uses))) if name in self.data]
 
-    def neighbours(self, index: int) -> Neighbours:
+    def neighbours(self, node: Node) -> Neighbours:
         """A node with the nodes that use its outputs."""
-        node = self.graph.nodes[index]
-        after = [self.graph.nodes[user] for name in node.outputs for user in self.users.get(name, ())]
+        after = [user for name in node.outputs for user in self.graph.users.get(name, ())]
         return Neighbours(node, tuple(after), self.graph.constants)
 
 
@@ -65,10 +74,7 @@ def trace(graph: Graph, inputs: Mapping[str, Any]) -> Trace:
         if isinstance(inputs.get(name), np.ndarray):
             found.sketches[name] = sketch(inputs[name])
             found.data.add(name)
-    for index, node in enumerate(graph.nodes):
-        for name in node.uses:
-            found.users.setdefault(name, []).append(index)
-        found.producers.update(dict.fromkeys((name for name in node.outputs if name), index))
+    for node in graph.nodes:
         if node.op not in ("Shape", "Size") and any(name in found.data for name in node.uses):
             found.data |= {name for name in node.outputs if name}
 
@@ -140,23 +146,23 @@ def divergences(
 class _Comparison:
     def __init__(self, file: Trace, reference: Trace, tolerance: float, any_order: bool) -> None:
         self.file, self.reference, self.tolerance, self.any_order = file, reference, tolerance, any_order
-        self.by_count = [_by_count(trace) for trace in (file, reference)]
         self.known: dict[tuple[bool, str], list[str]] = {}
 
     def equal(self, name: str, in_file: bool = True) -> list[str]:
         """The values of the other graph that correspond to a value."""
         key = (in_file, name)
+        mine, other = (self.file, self.reference) if in_file else (self.reference, self.file)
         if key not in self.known:
-            own = (self.file if in_file else self.reference).sketches.get(name)
-            other = self.reference if in_file else self.file
-            names = self.by_count[1 if in_file else 0].get((own.count, own.whole), []) if own else []
-            found = [each for each in names if own is not None and self._same(own, other.sketches[each])]
-            if own is not None and self.tolerance > MOST and len(found) > 1:
-                # Rounding may bring a value near to several, of which the nearest is meant, with its exact copies.
-                least = min(apart(own, other.sketches[each]) for each in found)
-                found = [each for each in found if apart(own, other.sketches[each]) <= least * (1 + MOST)]
-            self.known[key] = found
+            self.known[key] = self._equal(mine.sketches[name], other) if name in mine.sketches else []
         return self.known[key]
+
+    def _equal(self, own: Sketch, other: Trace) -> list[str]:
+        found = [each for each in other.alike(own) if self._same(own, other.sketches[each])]
+        if self.tolerance > MOST and len(found) > 1:
+            # Rounding may bring a value near to several, of which the nearest is meant, with its exact copies.
+            least = min(apart(own, other.sketches[each]) for each in found)
+            found = [each for each in found if apart(own, other.sketches[each]) <= least * (1 + MOST)]
+        return found
 
     def _same(self, mine: Sketch, theirs: Sketch) -> bool:
         near = apart(mine, theirs) <= (0.0 if mine.whole else self.tolerance)
@@ -181,75 +187,58 @@ class _Comparison:
 
     def _between(self, start: str, end: str) -> list[Node]:
         """The nodes of the reference that lead from one value to another."""
-        graph, ahead, nodes = self.reference.graph, {start}, []
+        graph = self.reference.graph
+        before, ahead, found = set(graph.ancestors(end)), {start}, []
         for node in graph.nodes:
-            if node.uses & ahead:
+            if node in before and node.uses & ahead:
                 ahead |= {name for name in node.outputs if name}
-                nodes.append(node)
-        needed = {end}
-        found = []
-        for node in reversed(nodes):
-            if needed & set(node.outputs):
-                needed |= node.uses
                 found.append(node)
-        return found[::-1]
+        return found
 
-    def _entries(self, output: str) -> list[int]:
+    def _entries(self, output: str) -> list[Node]:
         """The nodes of the file that make a value without partner of values that have one, in the order of the file."""
         found, seen, stack = set(), set(), [output]
         while stack:
             name = stack.pop()
-            index = self.file.producers.get(name)
-            if name in seen or index is None:
+            node = self.file.graph.makers.get(name)
+            if name in seen or node is None:
                 continue
             seen.add(name)
-            lacking = [each for each in self.file.needed(self.file.graph.nodes[index]) if not self._has_partner(each)]
+            lacking = [each for each in self.file.needed(node) if not self._has_partner(each)]
             if not lacking:
-                found.add(index)
+                found.add(node)
             stack += lacking
-        return sorted(found)
+        return [node for node in self.file.graph.nodes if node in found]
 
     def _has_partner(self, name: str) -> bool:
         # A value that has no sketch is a sequence; one that is an input of the graph is the same in both graphs.
-        return name not in self.file.producers or name not in self.file.sketches or bool(self.equal(name))
+        return name not in self.file.graph.makers or name not in self.file.sketches or bool(self.equal(name))
 
-    def _describe(self, index: int, output: str) -> str:
+    def _describe(self, node: Node, output: str) -> str:
         """The sentence on the first node whose value the reference does not have."""
-        own = self.file.neighbours(index)
-        before = [other for name in self.file.needed(own.node) for other in self.equal(name)]
+        own = self.file.neighbours(node)
+        before = [other for name in self.file.needed(node) for other in self.equal(name)]
         says = between(own, self._counterparts(before, output), output in before)
-        value = next((name for name in own.node.outputs if name in self.file.sketches), "")
-        held = self._held(value)
+        held = self._held(next((name for name in node.outputs if name in self.file.sketches), ""))
         order = f"; its output holds the values of the reference's {held} in another order" if held else ""
-        return f"the first value that differs is that of {described(own.node)}: {says}{order}"
+        return f"the first value that differs is that of {described(node)}: {says}{order}"
 
     def _held(self, name: str) -> str:
         """A value of the reference that holds the numbers of a value of the file in another order."""
         own = self.file.sketches.get(name)
         if own is None or own.whole:
             return ""
-        names = self.by_count[1].get((own.count, own.whole), [])
-        return next((each for each in names if reordered(own, self.reference.sketches[each], self.tolerance)), "")
+        sketches = self.reference.sketches
+        names = self.reference.alike(own)
+        return next((each for each in names if reordered(own, sketches[each], self.tolerance)), "")
 
     def _counterparts(self, before: Sequence[str], output: str) -> list[Neighbours]:
         """The nodes of the reference that take these values, lead to the output, and make something that the file does not have."""
-        ancestors = {output}
-        for node in reversed(self.reference.graph.nodes):
-            if ancestors & set(node.outputs):
-                ancestors |= node.uses
-        found = []
-        for index, node in enumerate(self.reference.graph.nodes):
-            leads = bool(ancestors & set(node.outputs))
-            lacks = all(not self.equal(name, in_file=False) for name in node.outputs if name in self.reference.sketches)
-            if leads and lacks and set(before) & node.uses:
-                found.append(self.reference.neighbours(index))
-        return found
-
-
-def _by_count(trace: Trace) -> dict[tuple[int, bool], list[str]]:
-    """(number of values, whether whole) -> names of the values that depend on data."""
-    found: dict[tuple[int, bool], list[str]] = {}
-    for name, each in trace.sketches.items():
-        if name in trace.data:
-            found.setdefault((each.count, each.whole), []).append(name)
-    return found
+        leading = set(self.reference.graph.ancestors(output))
+        return [
+            self.reference.neighbours(node)
+            for node in self.reference.graph.nodes
+            if node in leading
+            and set(before) & node.uses
+            and all(not self.equal(name, in_file=False) for name in node.outputs if name in self.reference.sketches)
+        ]

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..layers import BIAS, FAMILIES
 from ..model import Graph
 from ..values import is_float
-from .correspondence import FAMILIES
 from .partners import QUANTISERS
-from .quantised_weights import BIAS, WEIGHTS, Weight
+from .quantised_weights import Weight, takes_steps
 
 ROUNDS = 12  # of the alternating fit of two factors
 FITS = 0.98  # share of the values that the factors must explain
@@ -76,7 +76,7 @@ def _ratio(above: Any, below: Any) -> Any:
 def _floats(graph: Graph, reference: Graph) -> list[Any]:
     """What the file's float vectors are in relation to those of the same name in the reference, and those that it has alone."""
     found = []
-    scales = {name for node in graph.nodes if node.op in QUANTISERS or node.op in WEIGHTS for name in node.inputs}
+    scales = {name for node in graph.nodes if node.op in QUANTISERS or takes_steps(node) for name in node.inputs}
     for name, array in graph.constants.items():
         if name in scales or not is_float(array) or array.size < 2 or array.size != max(array.shape):
             continue

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..describe import Types
+from ..layers import BIAS, FAMILIES, WHOLE_SUMS
 from ..model import Graph, Node
 from ..values import is_float
-from .correspondence import FAMILIES, corresponding
-from .quantised_weights import BIAS, MOVES, Weight
+from .correspondence import corresponding
+from .quantised_weights import MOVES, Weight
 from .segments import segments_of
 
 # What ONNX Runtime's quantiser appends to the name of a node.
@@ -29,12 +30,11 @@ FEW = 8  # values; fewer are alike by chance
 class Partner:
     """The weight of the reference that a quantised weight was made from, in the layout of that weight.
 
-    called: its name and layer in words. by_layer: whether the layers of both belong together; otherwise the values are alike.
+    called: its name and layer in words.
     """
 
     called: str
     values: Any
-    by_layer: bool
 
 
 class Partners:
@@ -70,15 +70,12 @@ class Partners:
             values = values.T
         if values.shape != weight.values.shape:
             return None
-        return Partner(stored, values.astype(np.float64), True)
+        return Partner(stored, values.astype(np.float64))
 
     def folded(self, weight: Weight, other: Node) -> str:
         """What a tool may have folded into a weight: a node beside the layer of the reference that the file lacks; "" for none."""
         layer = weight.layer
-        mine = {
-            _family(each)
-            for each in (*_behind(layer, self.types.graph.users), *_before(layer, self.types.graph.makers))
-        }
+        mine = {_family(each) for each in (*_behind(layer, self.graph.users), *_before(layer, self.graph.makers))}
         return next(
             (f"{node.op} {node.name}" for node in self._foldable(other, weight.place) if node.op not in mine), ""
         )
@@ -86,7 +83,7 @@ class Partners:
     def _foldable(self, layer: Node, place: int) -> Iterator[Node]:
         """The nodes beside a layer of the reference that can be folded into its input at a place."""
         operators = SCALING | ADDING if place == BIAS else SCALING
-        for node in (*_behind(layer, self.theirs.graph.users), *_before(layer, self.theirs.graph.makers)):
+        for node in (*_behind(layer, self.reference.users), *_before(layer, self.reference.makers)):
             if node.op in operators and any(self._float(name) is not None for name in node.inputs):
                 yield node
 
@@ -105,7 +102,7 @@ class Partners:
                 if other.shape == weight.values.shape and other.size >= FEW:
                     cosine = _cosine(weight.values, other)
                     if cosine >= LIKE:
-                        yield cosine, Partner(name, other.astype(np.float64), False)
+                        yield cosine, Partner(name, other.astype(np.float64))
 
     def _foldless(self) -> dict[str, Any]:
         """The floating-point constants of the reference but those into which something may have been folded."""
@@ -120,7 +117,7 @@ class Partners:
         """A constant of the reference and its name, also behind a node that transposes it."""
         turned: list[Any] = []
         while name not in self.reference.constants:
-            maker = self.theirs.graph.makers.get(name)
+            maker = self.reference.makers.get(name)
             if maker is None or maker.op not in ("Transpose", "Identity"):
                 return None
             if maker.op == "Transpose":
@@ -141,22 +138,13 @@ class Partners:
 
     def _between(self, end: str, begin: set[str]) -> list[Node]:
         """The layers of the reference that make one value of others."""
-        found, seen, waiting = [], set(begin) - {end}, [end]
-        while waiting:
-            name = waiting.pop()
-            node = self.theirs.graph.makers.get(name)
-            if name in seen or node is None:
-                continue
-            seen.add(name)
-            if node.op in FAMILIES and self.theirs.weights(node) is not None:
-                found.append(node)
-            waiting += node.uses
-        return list(dict.fromkeys(found))
+        between = self.reference.ancestors(end, begin - {end})
+        return [node for node in between if node.op in FAMILIES and self.theirs.weights(node) is not None]
 
 
 def _behind(node: Node, users: dict[str, list[Node]]) -> list[Node]:
     """The nodes behind a layer, but those that quantise or move its values, and those that scale its whole numbers."""
-    found, waiting = [], [(name, node.op in ("ConvInteger", "MatMulInteger")) for name in node.outputs if name]
+    found, waiting = [], [(name, node.op in WHOLE_SUMS) for name in node.outputs if name]
     while waiting:
         name, whole = waiting.pop()
         for user in users.get(name, ()):

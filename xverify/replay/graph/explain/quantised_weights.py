@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
 from ..describe import Types, dtype_name
 from ..judge.rounding import weight_axis
+from ..layers import BIAS, KINDS, Kind, Steps
 from ..model import Graph, Node
 from ..operators.quantized import along, blocks
 from ..operators.registry import Call
@@ -17,19 +19,8 @@ from ..operators.table import find
 
 # Types without a numpy type of their own -> the smallest and the largest number.
 PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
-# Operators on whole numbers -> for each input that may be a weight: its place, those of its scale (None: a later node multiplies by
-# it) and zero point, and its place in the operator on real numbers.
-WEIGHTS: dict[str, tuple[tuple[int, int | None, int, int], ...]] = {
-    "QLinearConv": ((3, 4, 5, 1),), "QGemm": ((3, 4, 5, 1),), "QLinearMatMul": ((3, 4, 5, 1), (0, 1, 2, 0)),
-    "QLinearAdd": ((0, 1, 2, 0), (3, 4, 5, 1)), "QLinearMul": ((0, 1, 2, 0), (3, 4, 5, 1)),
-    "ConvInteger": ((1, None, 3, 1),), "MatMulInteger": ((1, None, 3, 1),),
-    "MatMulIntegerToFloat": ((1, 3, 5, 1),), "DynamicQuantizeMatMul": ((1, 2, 3, 1),),
-}  # fmt: skip
-# Operators with a bias in the steps of their products -> its place, and the two scales whose product is its own.
-BIASES = {"QLinearConv": (8, 1, 4), "QGemm": (6, 1, 4)}
 # Operators that may lie between a weight and the layer that takes it.
 MOVES = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast"})
-BIAS = 2  # place of the bias in the operators on real numbers
 
 
 @dataclass(frozen=True)
@@ -78,7 +69,7 @@ def unread(graph: Graph) -> list[str]:
     """Constants of whole numbers that layers take in a form which is not read here, such as blocks of 4 bits."""
     found = {}
     for node in graph.nodes:
-        if node.domain and node.op not in WEIGHTS and node.op not in ("QuantizeLinear", "DequantizeLinear"):
+        if node.domain and not takes_steps(node) and node.op not in ("QuantizeLinear", "DequantizeLinear"):
             for name in node.inputs:
                 array = graph.constants.get(name)
                 if array is not None and array.ndim > 1 and array.dtype.itemsize == 1 and array.dtype != bool:
@@ -86,34 +77,38 @@ def unread(graph: Graph) -> list[str]:
     return list(found.values())
 
 
+def takes_steps(node: Node) -> bool:
+    """Whether a node takes quantised arrays."""
+    return bool(KINDS.get(node.op, Kind()).steps)
+
+
 class _Reader:
     def __init__(self, graph: Graph) -> None:
-        self.graph, self.types = graph, Types(graph)
-        self.makers = self.types.graph.makers
+        self.graph, self.types, self.makers = graph, Types(graph), graph.makers
 
     def of(self, node: Node) -> Iterator[Weight]:
         """The quantised weights that a node takes."""
-        found = [self._weight(node, *places) for places in WEIGHTS.get(node.op, ())]
-        if node.op in BIASES:
-            found.append(self._bias(node, *BIASES[node.op]))
+        kind = KINDS.get(node.op, Kind())
+        found = [self._weight(node, steps) for steps in kind.steps]
+        if kind.bias is not None:
+            found.append(self._bias(node, *kind.bias))
         if node.op == "Gather":
             found.append(self._table(node))
-        if node.op not in WEIGHTS:
+        if not kind.steps:
             found += [self._dequantised(node, place, name) for place, name in enumerate(node.inputs)]
         yield from (each for each in found if each is not None)
 
     def _constant(self, node: Node, place: int | None) -> Any:
         return self.graph.constants.get(node.inputs[place]) if place is not None and place < len(node.inputs) else None
 
-    def _weight(self, node: Node, place: int, scale: int | None, zero: int, real: int) -> Weight | None:
-        steps = self._constant(node, place)
-        size = self._constant(node, scale) if scale is not None else self.types.factor(node)
-        zeros = self._constant(node, zero)
-        if steps is None or size is None or (zeros is None and zero < len(node.inputs) and node.inputs[zero]):
+    def _weight(self, node: Node, places: Steps) -> Weight | None:
+        steps, zeros = self._constant(node, places.place), self._constant(node, places.zero)
+        size = self._constant(node, places.scale) if places.scale is not None else self.types.factor(node)
+        if steps is None or size is None or (zeros is None and any(node.inputs[places.zero : places.zero + 1])):
             return None
         axis = weight_axis(node, steps.ndim) if steps.ndim else 0
         offset = 0.0 if zeros is None else _along(zeros, steps.ndim, axis)
-        return _made(node.inputs[place], node, real, steps, _along(size, steps.ndim, axis), offset)
+        return _made(node.inputs[places.place], node, places.real, steps, _along(size, steps.ndim, axis), offset)
 
     def _bias(self, node: Node, place: int, *scales: int) -> Weight | None:
         """A bias in whole numbers, whose scale is that of the products."""
@@ -127,7 +122,7 @@ class _Reader:
     def _table(self, node: Node) -> Weight | None:
         """A table of whole numbers, of which the selected rows become real numbers."""
         steps = self._constant(node, 0)
-        behind = [user for user in self.types.graph.users.get(node.outputs[0], ()) if user.op == "DequantizeLinear"]
+        behind = [user for user in self.graph.users.get(node.outputs[0], ()) if user.op == "DequantizeLinear"]
         if steps is None or not behind:
             return None
         scale, zero = self._constant(behind[0], 1), self._constant(behind[0], 2)
@@ -137,10 +132,8 @@ class _Reader:
 
     def _dequantised(self, node: Node, place: int, name: str) -> Weight | None:
         """A constant behind DequantizeLinear, and perhaps behind nodes that copy it."""
-        maker, copied = self.makers.get(name), []
-        while maker is not None and maker.op in MOVES:
-            copied.append(maker)
-            maker = self.makers.get(maker.inputs[0])
+        copied = list(takewhile(lambda each: each.op in MOVES, self.graph.line(self.makers.get(name))))
+        maker = self.makers.get(copied[-1].inputs[0] if copied else name)
         if maker is None or maker.op != "DequantizeLinear":
             return None
         steps, scale = self._steps(maker.inputs[0]), self._constant(maker, 1)

@@ -13,17 +13,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ....results.precision import LayerCost
-from ..describe import WEIGHTS, Types
+from ..describe import Types
 from ..evaluation import ERRORS, Computation, Evaluation, Pass, Scope, given
-from ..judge.rounding import QUANTISED_WEIGHTS, coarseness, weight_axis
+from ..judge.rounding import coarseness, quantised_weights, weight_axis
+from ..layers import WEIGHTS
 from ..model import Graph, Node
-from ..operators.quantized import along
+from ..operators.quantized import real_of
 from ..source import source
 from ..values import Named, convert, is_float
 from .correspondence import Match, corresponding
@@ -112,20 +113,16 @@ class _Single(Pass):
         return computed.outputs(index, np.float32)
 
 
+@dataclass(frozen=True)
 class _Sweep:
     """An evaluation of the reference, with the segments of the quantised graph computed as soon as their inputs are there."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        reference: Graph,
-        matches: Mapping[str, Match],
-        inputs: Mapping[str, Any],
-        reference_inputs: Mapping[str, Any],
-    ) -> None:
-        self.graph, self.reference, self.matches = graph, reference, matches
-        self.inputs, self.reference_inputs = inputs, reference_inputs
-        self.single = Evaluation([_Single()])
+    graph: Graph
+    reference: Graph
+    matches: Mapping[str, Match]
+    inputs: Mapping[str, Any]
+    reference_inputs: Mapping[str, Any]
+    single: Evaluation = field(default_factory=lambda: Evaluation([_Single()]))
 
     def exact(self) -> Named:
         """The floating-point outputs of the reference, in float32."""
@@ -141,10 +138,12 @@ class _Sweep:
         """
         order = {name: index for index, node in enumerate(self.reference.nodes) for name in node.outputs}
         ready: dict[int, list[Segment]] = {}
+        kept: dict[str, int] = {}  # value of the reference -> index of the node behind which no segment needs it
         for segment in segments:
-            last = max(order.get(name, -1) for name in (segment.match.reference, *segment.needs))
+            names = (segment.match.reference, *segment.needs)
+            last = max(order.get(name, -1) for name in names)
             ready.setdefault(last, []).append(segment)
-        kept = _last_needs(segments, order)
+            kept.update({name: max(last, kept.get(name, -1)) for name in names})
         evaluation = Evaluation()
         scope = Scope(self.reference, given(evaluation, self.reference, self.reference_inputs), None, evaluation)
         found: dict[str, LayerCost] = {}
@@ -220,23 +219,19 @@ class _Sweep:
 
     def _layer(self, segment: Segment) -> Node:
         """The node of the reference that stands for a segment: its sum of products, or else the node that makes its value."""
-        maker = node = self.reference.makers[segment.match.reference]
+        maker = self.reference.makers[segment.match.reference]
         if any(each.op in WEIGHTS for each in segment.nodes):
-            while node.op not in WEIGHTS and node.inputs and node.inputs[0] in self.reference.makers:
-                node = self.reference.makers[node.inputs[0]]
-        return node if node.op in WEIGHTS else maker
+            return next((each for each in self.reference.line(maker) if each.op in WEIGHTS), maker)
+        return maker
 
     def _weights(self, segment: Segment, lazy: Pulled) -> tuple[float | None, float | None]:
         """SQNR of the quantised weights of a layer, and how much coarser their scale is than their values need."""
         coarse = None
         for node in segment.nodes:
-            places = QUANTISED_WEIGHTS.get(node.op)
-            if places is None or places[0] >= len(node.inputs):
+            places, stored = quantised_weights(self.graph, node)
+            if stored is None:
                 continue
-            stored = self.graph.constants.get(node.inputs[places[0]])
-            if stored is None or stored.dtype.itemsize != 1 or not stored.ndim:
-                continue
-            scale, zero = (lazy.exact(node, place) for place in places[1:])
+            scale, zero = lazy.exact(node, places.scale), lazy.exact(node, places.zero)
             wide = stored.astype(np.float64)
             factors = np.asarray(coarseness(node, wide, scale, zero, stored.dtype))
             steps = np.ones(1) if scale is None else np.asarray(scale, np.float64)
@@ -253,10 +248,7 @@ class _Sweep:
         for node in segment.nodes:
             if node.op in ("QLinearConv", "QLinearMatMul", "QGemm"):
                 weights, scale, zero = (lazy.exact(node, place) for place in (3, 4, 5))
-                axis = weight_axis(node, np.ndim(weights))
-                own = (weights.astype(np.float64) - (0.0 if zero is None else along(zero, weights.ndim, axis))) * along(
-                    scale, weights.ndim, axis
-                )
+                own = real_of(weights, scale, zero, weight_axis(node, np.ndim(weights)))
             elif node.op in WEIGHTS and node.op not in ("MatMulInteger", "ConvInteger", "MatMulIntegerToFloat"):
                 place = next((each for each in WEIGHTS[node.op] if each < len(node.inputs)), 0)
                 own = lazy.exact(node, place)
@@ -268,20 +260,7 @@ class _Sweep:
 
     def _plain_weights(self, node: Node) -> Any:
         """The weights of the reference's layer that makes a value, behind a bias and an activation."""
-        while node.op in ("Add", "Relu", "Clip") and node.inputs[0] in self.reference.makers:
-            node = self.reference.makers[node.inputs[0]]
-        for place in WEIGHTS.get(node.op, ()):
-            if place < len(node.inputs) and node.inputs[place] in self.reference.constants:
-                return self.reference.constants[node.inputs[place]].astype(np.float64)
-        return None
-
-
-def _last_needs(segments: Sequence[Segment], order: Mapping[str, int]) -> dict[str, int]:
-    """Value of the reference -> index of the node behind which no segment needs it."""
-    found: dict[str, int] = {}
-    for segment in segments:
-        names = (segment.match.reference, *segment.needs)
-        last = max(order.get(name, -1) for name in names)
-        for name in names:
-            found[name] = max(last, found.get(name, -1))
-    return found
+        layer = next((each for each in self.reference.line(node) if each.op not in ("Add", "Relu", "Clip")), node)
+        names = [layer.inputs[place] for place in WEIGHTS.get(layer.op, ()) if place < len(layer.inputs)]
+        found = next((self.reference.constants[name] for name in names if name in self.reference.constants), None)
+        return None if found is None else found.astype(np.float64)

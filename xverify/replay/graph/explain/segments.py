@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..evaluation import Evaluation, Scope, given
 from ..kinds import QUANTISING
 from ..model import Graph, Node
-from ..operators.quantized import along, real, returns_steps, rounded
+from ..operators.quantized import real, real_of, returns_steps, rounded
 from ..operators.registry import Call
 from ..values import Value, exact_of
 from .correspondence import Match
@@ -20,7 +20,7 @@ from .correspondence import Match
 QUANTISED = QUANTISING | {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Segment:
     """The nodes of the quantised graph that make one corresponding value from others.
 
@@ -28,8 +28,8 @@ class Segment:
     """
 
     match: Match
-    nodes: list[Node] = field(default_factory=list)
-    needs: set[str] = field(default_factory=set)
+    nodes: list[Node]
+    needs: set[str]
 
     @property
     def quantised(self) -> bool:
@@ -41,21 +41,9 @@ def segments_of(graph: Graph, matches: Mapping[str, Match]) -> list[Segment]:
     """The parts of a graph, each with one corresponding value at its end and others at its beginning."""
     found = []
     for match in matches.values():
-        segment = Segment(match)
-        waiting = [match.own]
-        seen = set()
-        while waiting:
-            node = graph.makers.get(waiting.pop())
-            if node is None or id(node) in seen:
-                continue
-            seen.add(id(node))
-            segment.nodes.append(node)
-            for name in node.uses:
-                if name in matches:
-                    segment.needs.add(matches[name].reference)
-                else:
-                    waiting.append(name)
-        found.append(segment)
+        nodes = graph.ancestors(match.own, matches)
+        needs = {matches[name].reference for node in nodes for name in node.uses if name in matches}
+        found.append(Segment(match, nodes, needs))
     return found
 
 
@@ -71,15 +59,14 @@ class Pulled(Scope):
         self.matches, self.reference = matches, reference
         self.inputs: list[float] = []
 
-    def get(self, name: str) -> Value | None:
-        if name in self.values or not name or name in self.body.constants:
-            return super().get(name)
+    def value(self, name: str) -> Value:
         match = self.matches.get(name)
-        if match is not None:
-            self.values[name] = self._forced(match)
-        else:
-            self._compute(self.body.makers[name])
-        return self.values[name]
+        if name not in self.values and name not in self.body.constants:
+            if match is not None:
+                self.values[name] = self._forced(match)
+            else:
+                self._compute(self.body.makers[name])
+        return super().value(name)
 
     def exact(self, node: Node, place: int | None) -> Any:
         """An input of a node; None when it is left out."""
@@ -117,17 +104,15 @@ class Pulled(Scope):
         return 0.0 if np.all(zero == np.iinfo(zero.dtype).min) else -math.inf
 
     def _parameters(self, match: Match) -> tuple[Any, Any]:
-        scale, zero = self.get(match.scale), self.get(match.zero)
-        assert scale is not None
-        return scale.exact.astype(np.float64), 0.0 if zero is None else zero.exact.astype(np.float64)
+        zero = self.value(match.zero).exact.astype(np.float64) if match.zero else 0.0
+        return self.value(match.scale).exact.astype(np.float64), zero
 
     def _kind(self, match: Match) -> Any:
         return self.body.constants[match.zero].dtype if match.zero in self.body.constants else np.dtype(np.uint8)
 
     def _forced(self, match: Match) -> Value:
         """The reference's value, in the steps of the quantised graph where that has steps."""
-        value = self.reference.get(match.reference)
-        assert value is not None
+        value = self.reference.value(match.reference)
         if not match.scale:
             return self.evaluation.value(value.exact)
         scale, zero = self._parameters(match)
@@ -151,13 +136,9 @@ class Pulled(Scope):
             self._note(self._dequantised(node, inputs, outputs), exact)
 
     def _dequantised(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> Any:
-        x = outputs[0].exact.astype(np.float64)
-        if node.op == "DynamicQuantizeLinear":
-            return (x - outputs[2].exact) * outputs[1].exact
-        scale, zero = inputs[1], inputs[2] if len(inputs) > 2 else None
-        axis = node.get("axis", 1)
-        assert scale is not None
-        return (x - (0.0 if zero is None else along(zero.exact, x.ndim, axis))) * along(scale.exact, x.ndim, axis)
+        dynamic = node.op == "DynamicQuantizeLinear"
+        scale, zero = exact_of(outputs)[1:] if dynamic else (*exact_of(inputs)[1:], None)[:2]
+        return real_of(outputs[0].exact, scale, zero, node.get("axis", 1))
 
     def _note(self, quantised: Any, exact: Any) -> None:
         found = decibels(relative(quantised, exact))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .correspondence import FAMILIES
-from .quantised_weights import BIAS, Weight
+from ..layers import BIAS, FAMILIES
+from .quantised_weights import Weight
 
 LARGEST_SHIFT = 128  # steps by which a zero point can be off
 SHARE = 0.98  # of the values that a cause must explain; the ends of the range cut off the others

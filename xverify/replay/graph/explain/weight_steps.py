@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..layers import BIAS
 from ..model import Graph
+from ..values import worst
 from .equalised import equalised
 from .partners import Partner, Partners
-from .quantised_weights import BIAS, Weight, quantised_weights, unread
+from .quantised_weights import Weight, quantised_weights, unread
 from .step_causes import cause
 
 # Rounding to the nearest step is half a step away, and rounding by another rule up to a whole one.
@@ -133,8 +135,7 @@ def _sentence(pair: Compared) -> str:
     """What is wrong with a weight: how many values, the worst one, and the cause where it is known."""
     weight, right, wrong = pair.weight, pair.partner.values, pair.wrong
     away = np.where(wrong, np.abs(weight.values - right) / np.maximum(weight.step, np.finfo(float).tiny), 0.0)
-    place = np.unravel_index(int(np.argmax(np.where(np.isfinite(away), away, np.inf))), wrong.shape)
-    where = "[" + ", ".join(map(str, map(int, place))) + "]" if wrong.ndim else ""
+    place, where = worst(away)
     why = cause(weight, right, wrong)
     return (
         f"{weight.layer.name}: {int(wrong.sum())} of {wrong.size} values of its {'bias' if weight.place == BIAS else 'weight'} "

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....verdict.limits import UNIT
 from ..model import Graph
-from ..values import UNITS, is_float
+from ..values import UNITS, is_float, worst
 
 # A correct conversion rounds to the nearest number, or cuts off. Both are within two units of roundoff.
 ROUNDINGS = 2.02
@@ -52,8 +52,7 @@ def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
     wrong = ~(excess <= 1.0)
     if not wrong.any():
         return
-    place = np.unravel_index(int(np.argmax(np.where(np.isfinite(excess), excess, np.inf))), array.shape)
-    where = "[" + ", ".join(map(str, map(int, place))) + "]" if array.ndim else ""
+    place, where = worst(excess)
     yield (
         f"{int(wrong.sum())} of {array.size} values of {name} are not the reference's, rounded to {array.dtype}: "
         f"{name}{where} is {mine[place]:.6g}, and the reference has {right[place]:.6g}"

@@ -12,7 +12,7 @@ from ....float64.precision import ROUNDED
 from ....results.verdicts import Verdict
 from ....verdict.findings import Explanation, Finding
 from ...tensors import Floors, Place, judge
-from ..describe import WEIGHTS
+from ..layers import WEIGHTS
 from ..model import Node
 from ..operators.registry import Call
 from ..operators.table import find

@@ -17,8 +17,9 @@ from ....verdict.limits import UNIT
 from ....verdict.local import sampled
 from ....weights.canonical import Array
 from .. import kinds
-from ..describe import PARAMETERS, Types
+from ..describe import Types
 from ..evaluation import EXACT, Computation, Evaluation, given
+from ..layers import PARAMETERS, QUANTISED_WEIGHTS, WHOLE_SUMS, Steps
 from ..model import Graph, Node
 from ..operators.quantized import along, real, returns_steps
 from ..operators.registry import Call
@@ -30,12 +31,6 @@ STEPS = 255.0  # steps of 8 bits
 # How much coarser than necessary a scale may be. A calibration sees other values than a check does.
 SPARE = 2.0
 SUBNORMAL = {np.dtype(np.float16): 2.0**-25}  # half the distance between the smallest numbers of a type
-# Operators that take quantised weights -> the inputs that are the weights, their scale (None: elsewhere) and their zero point.
-QUANTISED_WEIGHTS: dict[str, tuple[int, int | None, int]] = {
-    "DequantizeLinear": (0, 1, 2), "QLinearConv": (3, 4, 5), "QLinearMatMul": (3, 4, 5), "QGemm": (3, 4, 5),
-    "ConvInteger": (1, None, 3), "MatMulInteger": (1, None, 3), "MatMulIntegerToFloat": (1, 3, 5),
-    "DynamicQuantizeMatMul": (1, 2, 3),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -183,7 +178,7 @@ class _Rounded(Evaluation):
 
     def _steps_of(self, node: Node, exact: Sequence[Any], inputs: Sequence[Value | None]) -> float:
         """How many steps wide the rounding of the first output of a node may be: 1, or less where its scale is too coarse."""
-        if node.op in ("ConvInteger", "MatMulInteger") or not returns_steps(node) or not is_float(exact[0]):
+        if node.op in WHOLE_SUMS or not returns_steps(node) or not is_float(exact[0]):
             return 0.0
         steps = exact[0]
         if not steps.size or not np.isfinite(steps).all():
@@ -215,17 +210,23 @@ class _Rounded(Evaluation):
 
     def _weights(self, node: Node, inputs: Sequence[Value | None], index: int) -> dict[int, Any]:
         """The quantised weights of a node with a random part of a step added: which input -> array."""
-        places = QUANTISED_WEIGHTS.get(node.op)
-        if places is None or places[0] >= len(node.inputs) or node.inputs[places[0]] not in self.graph.constants:
-            return {}
-        weights = self.graph.constants[node.inputs[places[0]]]
-        if weights.dtype.itemsize != 1 or not weights.ndim:
+        places, weights = quantised_weights(self.graph, node)
+        if weights is None:
             return {}
         exact = exact_of(inputs)
-        scale, zero = (exact[place] if place is not None and place < len(exact) else None for place in places[1:])
+        scale, zero = (
+            exact[place] if place is not None and place < len(exact) else None for place in (places.scale, places.zero)
+        )
         wide = weights.astype(np.float64)
         size = 0.5 * np.minimum(1.0, SPARE / coarseness(node, wide, scale, zero, weights.dtype))
-        return {places[0]: self._spread(wide, size, index)}
+        return {places.place: self._spread(wide, size, index)}
+
+
+def quantised_weights(graph: Graph, node: Node) -> tuple[Steps, Any]:
+    """Where a node takes quantised weights, and these when they are a constant of one byte for each value; else None."""
+    places = QUANTISED_WEIGHTS.get(node.op, Steps(len(node.inputs), None, 0))
+    weights = graph.constants.get(node.inputs[places.place]) if places.place < len(node.inputs) else None
+    return places, weights if weights is not None and weights.dtype.itemsize == 1 and weights.ndim else None
 
 
 def coarseness(node: Node, weights: Any, scale: Any, zero: Any, dtype: Any) -> Any:

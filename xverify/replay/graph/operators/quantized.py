@@ -57,6 +57,12 @@ def along(parameter: Any, rank: int, axis: int) -> Any:
     return parameter.reshape([-1 if other == axis % rank else 1 for other in range(rank)])
 
 
+def real_of(x: Any, scale: Any, zero: Any, axis: int) -> Any:
+    """The real numbers that a quantised array stands for. axis: that of the channels."""
+    offset = 0.0 if zero is None else along(zero, x.ndim, axis)
+    return (x.astype(np.float64) - offset) * along(scale, x.ndim, axis)
+
+
 def blocks(call: Call, parameter: Any, x: Any) -> Any:
     """A scale or zero point for every value of x: one, one for each channel, or one for each block."""
     axis, block = call.node.get("axis", 1), call.node.get("block_size", 0)
