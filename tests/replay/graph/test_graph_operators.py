@@ -151,7 +151,7 @@ def test_own_operators_agree_with_onnx_to_float64():
         node = next(iter(Graph(case.model).nodes), None)
         if name in EXCEPTIONS or len(case.model.graph.node) != 1 or node is None or node.op in inexact:
             continue
-        if ("", node.op) not in OPERATORS or rest.implementation(node) is None:
+        if ("", node.op) not in OPERATORS or rest.implementation(node.domain, node.op, node.version) is None:
             continue
         given = dict(zip([value.name for value in case.model.graph.input], map(as_arrays, case.data_sets[0][0])))
         inputs = [in_float64(given[name]) if name else None for name in node.inputs]

@@ -88,15 +88,8 @@ def _binary(function: Callable[[Tensor, Tensor], Tensor], whole: Callable[..., A
 BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[..., Any] | None]] = {
     "Add": (torch.add, np.add), "Sub": (torch.sub, np.subtract), "Mul": (torch.mul, np.multiply), "Div": (torch.div, None),
 }  # fmt: skip
-# Operators on values of every type, whose results are no floating-point numbers.
-LOGICAL: dict[str, Callable[..., Any]] = {
-    "Equal": np.equal, "Greater": np.greater, "Less": np.less, "GreaterOrEqual": np.greater_equal, "LessOrEqual": np.less_equal,
-    "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor, "Not": np.logical_not, "IsNaN": np.isnan,
-}  # fmt: skip
 for _name, _functions in BINARY.items():
     operator(_name)(_binary(*_functions))
-for _name, _logical in LOGICAL.items():
-    operator(_name)(lambda call, *inputs, function=_logical: function(*inputs))
 
 
 @operator("Pow")
@@ -125,14 +118,6 @@ operator("Sum")(_several(torch.add, np.add))
 operator("Mean")(lambda call, *inputs: reduce(torch.add, map(tensor, inputs)) / len(inputs))
 for _domain in ("", MICROSOFT):
     operator("Gelu", domain=_domain)(lambda call, x: F.gelu(tensor(x), approximate=call.get("approximate", "none")))
-
-
-@operator("Where")
-def where(call: Call, condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition holds, else y."""
-    if is_float(x) and is_float(y):
-        return torch.where(tensor(condition), tensor(x), tensor(y))
-    return np.where(condition, x, y)
 
 
 @operator("Clip")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,6 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
 from onnx.reference.ops import aionnx_preview_training, aionnxml, load_op
 
-from ..model import Node
 from .registry import Call
 
 # onnx's implementations that compute in float32 whatever they are given. Their definitions by other operators are used.
@@ -17,19 +18,20 @@ NARROW = ("LinearAttention", "CausalConvWithState", "GroupNormalization", "MeanV
 RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
-def implementation(node: Node) -> Any:
-    """onnx's class for this operator; None where it has none."""
-    if node.op in NARROW:
+LOADERS: dict[str, Callable[..., Any]] = {
+    "": partial(load_op, evaluator_cls=ReferenceEvaluator),
+    "ai.onnx.ml": aionnxml.load_op,
+    "ai.onnx.preview.training": aionnx_preview_training.load_op,
+}
+
+
+@cache
+def implementation(domain: str, op: str, version: int) -> Any:
+    """onnx's class for an operator; None where it has none."""
+    if op in NARROW or domain not in LOADERS:
         return None
     try:
-        if node.domain == "":
-            found = load_op("", node.op, node.version, evaluator_cls=ReferenceEvaluator)
-        elif node.domain == "ai.onnx.ml":
-            found = aionnxml.load_op(node.domain, node.op, node.version)
-        elif node.domain == "ai.onnx.preview.training":
-            found = aionnx_preview_training.load_op(node.domain, node.op, node.version)
-        else:
-            return None
+        found = LOADERS[domain](domain, op, version)
     except (NotImplementedError, RuntimeContextError, ValueError, RuntimeError):
         return None
     # Functions are computed by our own evaluation, in float64.
@@ -39,7 +41,7 @@ def implementation(node: Node) -> Any:
 def compute(call: Call, *inputs: Any) -> Any:
     """The outputs of a node by onnx's own evaluator."""
     node = call.node
-    kind = implementation(node)
+    kind = implementation(node.domain, node.op, node.version)
     if kind is None:
         raise node.unsupported("has no implementation in float64")
     run = kind(

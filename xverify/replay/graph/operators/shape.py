@@ -19,11 +19,6 @@ SIMPLE: dict[str, Operator] = {
     "Transpose": lambda call, x: np.transpose(x, call.get("perm")),
     "Concat": lambda call, *inputs: np.concatenate(inputs, call.get("axis", 1)),
     "Gather": lambda call, x, indices: np.take(x, indices, axis=call.get("axis", 0), mode="raise"),
-    "Tile": lambda call, x, repeats: np.tile(x, integers(repeats)),
-    "Shape": lambda call, x: np.array(np.shape(x)[call.get("start", 0) : call.get("end")], np.int64),
-    "Size": lambda call, x: np.array(np.size(x), np.int64),
-    "Trilu": lambda call, x, k=0: (np.triu if call.get("upper", 1) else np.tril)(x, int(np.reshape(k, ()))),
-    "NonZero": lambda call, x: np.stack(np.nonzero(np.atleast_1d(x))).astype(np.int64),
     "BitCast": lambda call, x: compute(call, x.astype(call.types[0])),
     "AffineGrid": lambda call, theta, size: F.affine_grid(
         tensor(theta), list(integers(size)), align_corners=bool(call.get("align_corners", 0))
@@ -53,48 +48,6 @@ def flatten(call: Call, x: Any) -> Any:
     axis = call.get("axis", 1)
     rows = math.prod(x.shape[: axis if axis >= 0 else axis + x.ndim])
     return x.reshape(rows, -1) if x.size else x.reshape(rows, math.prod(x.shape[axis:]))
-
-
-@operator("Squeeze")
-def squeeze(call: Call, x: Any, axes: Any = None) -> Any:
-    """Without axes of length one."""
-    axes = call.get("axes") if axes is None else axes
-    return np.squeeze(x, None if axes is None else integers(axes))
-
-
-@operator("Unsqueeze")
-def unsqueeze(call: Call, x: Any, axes: Any = None) -> Any:
-    """With more axes of length one."""
-    axes = call.get("axes") if axes is None else axes
-    return np.expand_dims(x, integers(axes))
-
-
-@operator("Slice")
-def slices(call: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Any:
-    """A range along some axes."""
-    starts, ends = (call.get(name) if given is None else given for name, given in (("starts", starts), ("ends", ends)))
-    axes = call.get("axes") if axes is None else axes
-    axes = range(len(starts)) if axes is None else axes
-    steps = [1] * len(starts) if steps is None else steps
-    index: list[slice] = [slice(None)] * x.ndim
-    for axis, start, end, step in zip(*(map(int, part) for part in (axes, starts, ends, steps))):
-        size = x.shape[axis]
-        first = min(max(start + size if start < 0 else start, 0), size if step > 0 else size - 1)
-        last = min(max(end + size if end < 0 else end, 0 if step > 0 else -1), size)
-        index[axis] = slice(first, None if last < 0 else last, step)
-    return x[tuple(index)]
-
-
-@operator("Split")
-def split(call: Call, x: Any, sizes: Any = None) -> Any:
-    """Parts along an axis."""
-    axis = call.get("axis", 0)
-    sizes = call.get("split") if sizes is None else sizes
-    if sizes is None:
-        count = call.get("num_outputs") or len(call.node.outputs)
-        part = -(-x.shape[axis] // count)
-        sizes = [part] * (count - 1) + [x.shape[axis] - part * (count - 1)]
-    return tuple(np.split(x, np.cumsum(integers(sizes))[:-1], axis))
 
 
 @operator("GatherElements")
@@ -164,13 +117,6 @@ def pad(call: Call, x: Any, pads: Any = None, constant: Any = None, axes: Any = 
     return np.pad(x, added, constant_values=np.asarray(value).astype(x.dtype))
 
 
-@operator("ConstantOfShape")
-def constant_of_shape(call: Call, shape: Any) -> Any:
-    """One value everywhere."""
-    value = call.get("value", np.zeros(1, np.float32)).reshape(())
-    return np.full(integers(shape), value.astype(call.dtype) if is_float(value) else value)
-
-
 @operator("Range")
 def numbers(call: Call, start: Any, limit: Any, delta: Any) -> Any:
     """start, start + delta, and so on, below the limit."""
@@ -212,14 +158,3 @@ def cast_type(node: Any, like: Any = None) -> Any:
         return like
     to = node.get("to")
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(to)) if isinstance(to, int) else None
-
-
-@operator("DepthToSpace")
-def depth_to_space(call: Call, x: Any) -> Any:
-    """Channels moved into blocks of the image."""
-    size, (n, c, h, w) = call.get("blocksize"), x.shape
-    if call.get("mode", "DCR") == "DCR":
-        blocks = x.reshape(n, size, size, c // size**2, h, w).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        blocks = x.reshape(n, c // size**2, size, size, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return blocks.reshape(n, c // size**2, h * size, w * size)

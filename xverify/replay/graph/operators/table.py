@@ -29,4 +29,4 @@ def find(node: Node) -> Operator | None:
     own = OPERATORS.get((node.domain, node.op))
     if own is not None:
         return own
-    return rest.compute if rest.implementation(node) is not None else None
+    return rest.compute if rest.implementation(node.domain, node.op, node.version) is not None else None
