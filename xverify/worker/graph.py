@@ -181,8 +181,8 @@ class GraphWork(Group):
 
     def compare_rounded_weights(self, request: CompareRoundedWeights) -> RoundedWeightsCompared:
         """Compare the weights of a file in lower precision with the reference's, value by value."""
+        from ..replay.graph.explain.constants import beyond_rounding
         from ..replay.graph.explain.weight_steps import beyond_steps
-        from ..replay.graph.explain.weights import beyond_rounding
 
         graph, reference = self._graph(request.file), self._graph(request.reference)
         steps = beyond_steps(graph, reference)

@@ -1,4 +1,4 @@
-"""Compares the constants of a graph with the weights that they should be."""
+"""Compares the constants of a graph with the weights that they should be, also those in lower precision."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ..values import BFLOAT16, is_float
+from ....verdict.limits import UNIT
+from ..model import Graph
+from ..values import BFLOAT16, UNITS, is_float, worst
 
-ROUNDINGS = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
+NARROWER = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
 SMALL = 1e-5  # relative difference (rms) up to which a constant may come from folding layers together
+# A correct conversion rounds to the nearest number, or cuts off. Both are within two units of roundoff.
+ROUNDINGS = 2.02
+FEW = 3  # weights; with fewer of them, it does not count how many differ
+# Distance between the smallest numbers of a type, twice: converters replace numbers that are too small by the smallest one.
+SMALLEST = {np.dtype(np.float16): 2.0**-23}
 
 
 def differences_by_name(constants: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
@@ -19,7 +26,7 @@ def differences_by_name(constants: Mapping[str, Any], others: Mapping[str, Any])
 
     Constants with other names are not compared, because an exporter may fold or rename them.
     """
-    return [sentence for name, array in constants.items() for sentence in _compared(name, array, others)]
+    return [sentence for name, array in constants.items() for sentence in _different(name, array, others)]
 
 
 def found_by_value(weights: Mapping[str, Any], constants: Mapping[str, Any]) -> int:
@@ -38,14 +45,14 @@ def _digest(array: Any) -> tuple[tuple[int, ...], bytes]:
     return np.shape(array), hashlib.blake2b(values.data, digest_size=16).digest()
 
 
-def _compared(name: str, array: Any, others: Mapping[str, Any]) -> Iterator[str]:
+def _different(name: str, array: Any, others: Mapping[str, Any]) -> Iterator[str]:
     other = others.get(name)
     if other is None or other.shape != array.shape or not (is_float(array) and is_float(other)) or not other.size:
         return
     mine, right = array.astype(np.float64), other.astype(np.float64)
     if np.array_equal(mine, right):
         return
-    for called, dtype in ROUNDINGS.items():
+    for called, dtype in NARROWER.items():
         if np.array_equal(mine, other.astype(np.float32).astype(dtype).astype(np.float64)):
             yield f"{name} is rounded to {called}"
             return
@@ -55,3 +62,47 @@ def _compared(name: str, array: Any, others: Mapping[str, Any]) -> Iterator[str]
         yield f"{name} is zero"
     elif away > SMALL:
         yield f"{name} has other values, {away:.2g} of their size away"
+
+
+# -- rounded weights ------------------------------------------------------------------------------------------------------
+
+
+def beyond_rounding(graph: Graph, reference: Graph) -> list[str]:
+    """A sentence about each weight with a value that rounding to its type does not explain.
+
+    Weights of the same name and shape are compared, where the graph stores them in a narrower type than float32.
+    """
+    names = {name: name for name in graph.constants}
+    # A weight may be cast before it is used; its name is then that of the result.
+    names |= {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Cast"}
+    pairs = [
+        (name, graph.constants[stored], reference.constants[name])
+        for name, stored in names.items()
+        if name in reference.constants and stored in graph.constants
+    ]
+    compared = [list(_compared(*pair)) for pair in pairs if _comparable(*pair[1:])]
+    found = [text for texts in compared for text in texts]
+    # Names that number the weights, as exporters make them, may stand for other weights in the other file.
+    return found if 2 * len(found) <= len(compared) or len(compared) < FEW else []
+
+
+def _comparable(array: Any, other: Any) -> bool:
+    """Whether these may be the same weight, which is stored in a narrower type than the reference's."""
+    same = other.shape == array.shape and array.size and is_float(array) and is_float(other)
+    return bool(same) and UNITS[array.dtype] > max(UNIT, UNITS[other.dtype])
+
+
+def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
+    unit = UNITS[array.dtype]
+    mine, right = array.astype(np.float64), other.astype(np.float64)
+    limit = ROUNDINGS * unit * np.abs(right) + SMALLEST.get(array.dtype, 0.0)
+    with np.errstate(invalid="ignore"):
+        excess = np.abs(mine - right) / limit if np.all(limit > 0) else np.abs(mine - right) / np.maximum(limit, 1e-300)
+    wrong = ~(excess <= 1.0)
+    if not wrong.any():
+        return
+    place, where = worst(excess)
+    yield (
+        f"{int(wrong.sum())} of {array.size} values of {name} are not the reference's, rounded to {array.dtype}: "
+        f"{name}{where} is {mine[place]:.6g}, and the reference has {right[place]:.6g}"
+    )

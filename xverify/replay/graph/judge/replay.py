@@ -61,27 +61,56 @@ def replay(
         it may read arrays when they are needed.
     samples: number of perturbed evaluations of each node.
     """
-    return _Replay(graph, captured, seed, samples).run(inputs)
+    passes = [EXACT, *(Perturbed(Noise(seed + index)) for index in range(samples)), OWN]
+    found = _Replay(graph, captured, passes)
+    found.run(graph, given(found, graph, inputs))
+    return GraphReport(tuple(found.findings), found.compared, tuple(found.left_out), found.unsupported)
 
 
-class _Replay:
-    def __init__(self, graph: Graph, captured: Mapping[str, Any], seed: int, samples: int) -> None:
+class _Replay(Evaluation):
+    """An evaluation that judges every node, and goes on from what the runtime returned, where a node was captured."""
+
+    def __init__(self, graph: Graph, captured: Mapping[str, Any], passes: Sequence[Pass]) -> None:
+        super().__init__(passes)
         self.graph, self.captured = graph, captured
-        self.evaluation = _Resilient(self, [EXACT, *(Perturbed(Noise(seed + index)) for index in range(samples)), OWN])
         self.findings: list[Finding] = []
-        self.missing: list[str] = []
+        self.left_out: list[str] = []
         self.unsupported: dict[str, str] = {}
         self.compared = 0
 
-    def run(self, inputs: Mapping[str, Any]) -> GraphReport:
-        self.evaluation.run(self.graph, given(self.evaluation, self.graph, inputs))
-        return GraphReport(tuple(self.findings), self.compared, tuple(self.missing), self.unsupported)
+    def step(self, node: Node, inputs: Sequence[Value | None], scope: Scope) -> list[Value]:
+        if scope.outer is not None or scope.body is not self.graph:
+            return super().step(node, inputs, scope)
+        returned = self._returned(node)
+        if any(value is not None and isinstance(value.exact, _Unknown) for value in inputs):
+            outputs, why = [], "one of its inputs is not known"
+        else:
+            try:
+                outputs, why = super().step(node, inputs, scope), ""
+            except UnsupportedOperator as error:
+                outputs, why = [], str(error)
+            except ERRORS as error:
+                outputs, why = [], f"node {node.name!r} ({node.kind}) cannot be computed in float64: {_line(error)}"
+        if why:
+            self.unsupported[node.name] = why
+            outputs = [Value((_Unknown(),) * len(self.passes), None)] * len(node.outputs)
+        else:
+            self._judge(node, inputs, outputs, returned)
+        return [self._next(name, value, returned) for name, value in zip(node.outputs, outputs)]
 
-    def returned(self, node: Node) -> Named:
+    def _next(self, name: str, value: Value, returned: Mapping[str, Any]) -> Value:
+        """The value with which the evaluation goes on."""
+        if name not in returned:
+            return value
+        found = returned[name]
+        fits = isinstance(value.exact, _Unknown) or isinstance(found, list) or np.shape(found) == np.shape(value.exact)
+        return self.value(found) if fits else value
+
+    def _returned(self, node: Node) -> Named:
         """What the runtime returned for the outputs of a node."""
         return {name: _array(self.captured[name]) for name in node.outputs if name and name in self.captured}
 
-    def judge(
+    def _judge(
         self, node: Node, inputs: Sequence[Value | None], outputs: list[Value], returned: Mapping[str, Any]
     ) -> None:
         """Compare what a node returned with its exact outputs."""
@@ -94,7 +123,7 @@ class _Replay:
         if len(self.findings) > before:
             self.compared += 1
         else:
-            self.missing.append(node.name)
+            self.left_out.append(node.name)
 
     def _finding(
         self,
@@ -162,42 +191,6 @@ def _samples(changes: Sequence[NoiseOf], kappa: float, more: float) -> NoiseOf:
         return found
 
     return noise
-
-
-class _Resilient(Evaluation):
-    """An evaluation that goes on from what the runtime returned, where a node was captured, and where it cannot be computed."""
-
-    def __init__(self, owner: _Replay, passes: Sequence[Pass]) -> None:
-        super().__init__(passes)
-        self.owner = owner
-
-    def step(self, node: Node, inputs: Sequence[Value | None], scope: Scope) -> list[Value]:
-        if scope.outer is not None or scope.body is not self.owner.graph:
-            return super().step(node, inputs, scope)
-        returned = self.owner.returned(node)
-        if any(value is not None and isinstance(value.exact, _Unknown) for value in inputs):
-            outputs, why = [], "one of its inputs is not known"
-        else:
-            try:
-                outputs, why = super().step(node, inputs, scope), ""
-            except UnsupportedOperator as error:
-                outputs, why = [], str(error)
-            except ERRORS as error:
-                outputs, why = [], f"node {node.name!r} ({node.kind}) cannot be computed in float64: {_line(error)}"
-        if why:
-            self.owner.unsupported[node.name] = why
-            outputs = [Value((_Unknown(),) * len(self.passes), None)] * len(node.outputs)
-        else:
-            self.owner.judge(node, inputs, outputs, returned)
-        return [self._next(name, value, returned) for name, value in zip(node.outputs, outputs)]
-
-    def _next(self, name: str, value: Value, returned: Mapping[str, Any]) -> Value:
-        """The value with which the evaluation goes on."""
-        if name not in returned:
-            return value
-        found = returned[name]
-        fits = isinstance(value.exact, _Unknown) or isinstance(found, list) or np.shape(found) == np.shape(value.exact)
-        return self.value(found) if fits else value
 
 
 class _Unknown:

@@ -22,13 +22,16 @@ from .spatial import windows
 UNROUNDED: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {}
 
 
-def quantised(*names: str, domain: str = "") -> Callable[[Any], Any]:
-    """Register an operator by a function that gives its exact result in steps, and the type of its output."""
+def quantised(*names: str, domain: str = "", plain: Operator = compute) -> Callable[[Any], Any]:
+    """Register an operator by a function that gives its exact result in steps, and the type of its output.
+
+    plain: the operator where that function gives no steps, because the result is not quantised or of another kind of type.
+    """
 
     def register(function: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
         def run(call: Call, *inputs: Any) -> Any:
             steps, dtype = function(call, *inputs)
-            return compute(call, *inputs) if steps is None else rounded(steps, dtype)
+            return plain(call, *inputs) if steps is None else rounded(steps, dtype)
 
         for name in names:
             OPERATORS[domain, name] = run
@@ -42,11 +45,6 @@ def rounded(steps: Any, dtype: Any) -> Any:
     """The nearest whole numbers within the range of a type; ties to even."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(np.nan_to_num(steps)), limits.min, limits.max).astype(dtype)
-
-
-def wide(x: Any) -> Tensor:
-    """An array in float64."""
-    return tensor(np.asarray(x).astype(np.float64))
 
 
 def along(parameter: Any, rank: int, axis: int) -> Any:
@@ -123,7 +121,8 @@ def dynamic_range(x: Any) -> tuple[float, Any]:
 
 def _centred(x: Any, zero: Any, axis: int) -> Tensor:
     """A quantised array without its zero point, in float64, where its products are exact."""
-    return wide(x) if zero is None else wide(x) - torch.from_numpy(np.asarray(along(zero, np.ndim(x), axis)))
+    wide = np.asarray(x).astype(np.float64)
+    return tensor(wide if zero is None else wide - along(zero, np.ndim(x), axis))
 
 
 def integer_product(call: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Tensor:
@@ -170,44 +169,13 @@ def qlinear_matmul(
 
 
 @quantised("QLinearConv")
-def qlinear_conv(
-    call: Call,
-    x: Any,
-    x_scale: Any,
-    x_zero: Any,
-    w: Any,
-    w_scale: Any,
-    w_zero: Any,
-    y_scale: Any,
-    y_zero: Any,
-    b: Any = None,
-) -> tuple[Any, Any]:
+def qlinear_conv(call: Call, *inputs: Any) -> tuple[Any, Any]:
     """A convolution of a quantised image, quantised."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = (*inputs, None)[:9]
     y = integer_conv(call, x, w, x_zero, w_zero).numpy()
     y = y if b is None else y + along(b, y.ndim, 1)
     factor = along(x_scale, 1, 0) * along(w_scale, y.ndim, 1) / along(y_scale, 1, 0)
     return y * factor + along(y_zero, 1, 0), y_zero.dtype
-
-
-@quantised("QGemm", domain=MICROSOFT)
-def qgemm(
-    call: Call,
-    a: Any,
-    a_scale: Any,
-    a_zero: Any,
-    b: Any,
-    b_scale: Any,
-    b_zero: Any,
-    c: Any = None,
-    y_scale: Any = None,
-    y_zero: Any = None,
-) -> tuple[Any, Any]:
-    """The product of two quantised matrices and a bias in the steps of the product, quantised."""
-    if y_scale is None or y_zero is None:
-        return None, np.float32
-    return _gemm(call, a, a_scale, a_zero, b, b_scale, b_zero, c) / along(y_scale, 2, 1) + along(
-        y_zero, 2, 1
-    ), y_zero.dtype
 
 
 def _gemm(
@@ -221,13 +189,13 @@ def _gemm(
     return (y if c is None else y + np.asarray(c).astype(np.float64)) * factor
 
 
-def _run_qgemm(call: Call, *inputs: Any) -> Any:
-    """QGemm, whose result is quantised when the scale of the result is given."""
-    steps, dtype = qgemm(call, *inputs)
-    return _gemm(call, *inputs).astype(call.dtype) if steps is None else rounded(steps, dtype)
-
-
-OPERATORS[MICROSOFT, "QGemm"] = _run_qgemm
+@quantised("QGemm", domain=MICROSOFT, plain=lambda call, *inputs: _gemm(call, *inputs).astype(call.dtype))
+def qgemm(call: Call, *inputs: Any) -> tuple[Any, Any]:
+    """The product of two quantised matrices and a bias in the steps of the product, quantised where it has a scale."""
+    y_scale, y_zero = (*inputs[7:], None, None)[:2]
+    if y_scale is None or y_zero is None:
+        return None, np.float32
+    return _gemm(call, *inputs) / along(y_scale, 2, 1) + along(y_zero, 2, 1), y_zero.dtype
 
 
 @quantised("QLinearConcat", domain=MICROSOFT)
