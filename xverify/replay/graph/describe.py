@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from ...results.precision import LayerPrecision, Precision, from_dtypes, from_layers
 from . import kinds
@@ -15,7 +16,7 @@ from .layers import PARAMETERS, WEIGHTS, WHOLE, WHOLE_SUMS
 from .model import Graph, Node
 from .operators.rest import RANDOM
 from .operators.shape import cast_type
-from .values import BFLOAT16, UNITS
+from .values import BFLOAT16, UNITS, element_type
 
 # Operators through which ids pass unchanged on their way to a table.
 PASSES = frozenset(
@@ -220,12 +221,8 @@ def dtype_name(dtype: Any) -> str:
 
 
 def _element(number: int) -> str:
-    import onnx
-
-    if number == onnx.TensorProto.BFLOAT16:
-        return "bfloat16"
     try:
-        return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name)
+        return "bfloat16" if number == TensorProto.BFLOAT16 else str(element_type(number).name)
     except (KeyError, TypeError):
         return ""
 

@@ -143,10 +143,13 @@ class Evaluation:
     def constant(self, data: Any) -> Value:
         """The value of a constant of the file."""
         if data.size > SMALL:
-            return self.value(data)
+            return self._constant(data)
         if id(data) not in self.small:
-            self.small[id(data)] = self.value(data)
+            self.small[id(data)] = self._constant(data)
         return self.small[id(data)]
+
+    def _constant(self, data: Any) -> Value:
+        return self.value(data)
 
     def run(self, body: Body, values: Mapping[str, Value], outer: Scope | None = None) -> list[Value | None]:
         """The outputs of a body. Values are freed after their last use."""

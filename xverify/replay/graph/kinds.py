@@ -9,7 +9,7 @@ import numpy as np
 
 from .model import Node
 from .operators.shape import cast_type
-from .values import BFLOAT16, UNITS, Value, is_float
+from .values import UNITS, Value, element_type, is_float
 
 # Operators that copy or select values without arithmetic. Their outputs carry no rounding of their own.
 COPIES = frozenset({
@@ -65,18 +65,12 @@ def declared(node: Node, inputs: Sequence[Value | None]) -> np.dtype[Any]:
     elif node.op == "ConstantOfShape":
         to = node.get("value", np.zeros(1, np.float32)).dtype
     elif node.get("output_dtype") or node.get("output_datatype"):
-        to = _element_type(node.get("output_dtype") or node.get("output_datatype"))
+        to = element_type(node.get("output_dtype") or node.get("output_datatype"))
     elif node.op in ("EyeLike", "SequenceEmpty") and node.get("dtype"):
-        to = _element_type(node.get("dtype"))
+        to = element_type(node.get("dtype"))
     else:
         to = next((value.dtype for value in present if value.is_float), None)
     return to if to in UNITS else np.dtype(np.float32)
-
-
-def _element_type(number: int) -> Any:
-    import onnx
-
-    return BFLOAT16 if number == 16 else np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
 
 
 def has_float(values: Sequence[Value | None]) -> bool:

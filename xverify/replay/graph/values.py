@@ -60,6 +60,11 @@ def is_float(data: Data) -> bool:
     return isinstance(data, np.ndarray) and data.dtype in UNITS
 
 
+def element_type(number: int) -> np.dtype[Any]:
+    """The numpy type of a type of numbers in a file."""
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
+
+
 def dtype_of(data: Data) -> np.dtype[Any] | None:
     """The type of an array, or of the items of a sequence."""
     if isinstance(data, (list, tuple)):

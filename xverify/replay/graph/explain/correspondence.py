@@ -43,15 +43,24 @@ def corresponding(graph: Graph, reference: Graph) -> dict[str, Match]:
 
 
 def _by_name(types: Types, theirs: Types) -> Iterator[Match]:
-    for name, maker in types.graph.makers.items():
+    for name in types.graph.makers:
         whole = "int" in types.dtypes.get(name, "")
-        if not whole and _is_float(types, name) and _is_float(theirs, name) and name in theirs.graph.makers:
-            yield Match(name, name)
-        plain = name.removesuffix(QUANTISED_NAME)
-        if whole and plain != name and plain in theirs.graph.makers and _is_float(theirs, plain):
-            parameters = _parameters(types, maker)
-            if parameters is not None:
-                yield Match(name, plain, *parameters)
+        plain = name.removesuffix(QUANTISED_NAME) if whole else name
+        if plain in theirs.graph.makers and _is_float(theirs, plain) and (plain != name or _is_float(types, name)):
+            yield from _match(types, name, plain)
+
+
+def _match(types: Types, name: str, reference: str) -> Iterator[Match]:
+    """The match of two values; none for one in whole numbers whose scale is not known."""
+    if "int" not in types.dtypes.get(name, ""):
+        yield Match(name, reference)
+        return
+    # The scale and the zero point of what a node returns may be those of its input.
+    graph = types.graph
+    maker = next((each for each in graph.line(graph.makers[name]) if each.op in PARAMETERS), None)
+    scale, zero = PARAMETERS[maker.op] if maker is not None else (0, 0)
+    if maker is not None and scale < len(maker.inputs):
+        yield Match(name, reference, maker.inputs[scale], maker.inputs[zero] if zero < len(maker.inputs) else "")
 
 
 def _is_dequantised(graph: Graph, name: str, found: Mapping[str, Match]) -> bool:
@@ -62,17 +71,6 @@ def _is_dequantised(graph: Graph, name: str, found: Mapping[str, Match]) -> bool
 
 def _is_float(types: Types, name: str) -> bool:
     return "float" in types.dtypes.get(name, "")
-
-
-def _parameters(types: Types, node: Node) -> tuple[str, str] | None:
-    """The names of the scale and the zero point of what a node returns, which may be those of its input."""
-    maker = next((each for each in types.graph.line(node) if each.op in PARAMETERS), None)
-    if maker is None:
-        return None
-    scale, zero = PARAMETERS[maker.op]
-    if scale >= len(maker.inputs):
-        return None
-    return maker.inputs[scale], maker.inputs[zero] if zero < len(maker.inputs) else ""
 
 
 def _layers(types: Types) -> list[Node]:
@@ -89,13 +87,7 @@ def _by_module_or_order(types: Types, theirs: Types, layers: list[Node], right: 
     if not pairs and same:
         pairs = dict(zip(layers, right))
     for own, other in pairs.items():
-        value = _end(types, own, _has_bias(theirs, other))
-        if "int" in types.dtypes.get(value, ""):
-            parameters = _parameters(types, types.graph.makers[value])
-            if parameters is not None:
-                yield Match(value, other.outputs[0], *parameters)
-        else:
-            yield Match(value, other.outputs[0])
+        yield from _match(types, _end(types, own, _has_bias(theirs, other)), other.outputs[0])
 
 
 def _by_module(layers: list[Node], right: list[Node]) -> dict[Node, Node]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,6 @@ class Partners:
         for node in reference.nodes:
             named.setdefault(node.proto.name, []).append(node)
         self.named = {name: nodes[0] for name, nodes in named.items() if name and len(nodes) == 1}
-        self.by_value: dict[int, Node] | None = None
 
     def layer(self, node: Node) -> Node | None:
         """The layer of the reference that a layer of the quantised graph was made from."""
@@ -55,9 +55,7 @@ class Partners:
             other = self.named.get(node.proto.name.removesuffix(suffix)) if node.proto.name.endswith(suffix) else None
             if other is not None and _family(other) == _family(node):
                 return other
-        if self.by_value is None:
-            self.by_value = dict(self._by_value())
-        return self.by_value.get(id(node))
+        return self.by_value.get(node)
 
     def of(self, weight: Weight, other: Node) -> Partner | None:
         """The weight at the same place of the layer that corresponds; None where that has none, or one of another shape."""
@@ -128,18 +126,20 @@ class Partners:
             array = np.transpose(array, order)
         return (array, name) if is_float(array) else None
 
-    def _by_value(self) -> Iterator[tuple[int, Node]]:
+    @cached_property
+    def by_value(self) -> dict[Node, Node]:
         """Pairs of layers that alone make two corresponding values of other corresponding values."""
+        found = {}
         for segment in segments_of(self.graph, corresponding(self.graph, self.reference)):
-            own = [node for node in segment.nodes if node.op in FAMILIES and self.types.weights(node) is not None]
-            others = self._between(segment.match.reference, segment.needs)
+            own = [node for node in segment.nodes if self._is_layer(self.types, node)]
+            between = self.reference.ancestors(segment.match.reference, segment.needs - {segment.match.reference})
+            others = [node for node in between if self._is_layer(self.theirs, node)]
             if len(own) == len(others) == 1 and _family(own[0]) == _family(others[0]):
-                yield id(own[0]), others[0]
+                found[own[0]] = others[0]
+        return found
 
-    def _between(self, end: str, begin: set[str]) -> list[Node]:
-        """The layers of the reference that make one value of others."""
-        between = self.reference.ancestors(end, begin - {end})
-        return [node for node in between if node.op in FAMILIES and self.theirs.weights(node) is not None]
+    def _is_layer(self, types: Types, node: Node) -> bool:
+        return node.op in FAMILIES and types.weights(node) is not None
 
 
 def _behind(node: Node, users: dict[str, list[Node]]) -> list[Node]:

@@ -94,32 +94,24 @@ class _Rounded(Evaluation):
         self.with_all = range(samples + 1, count + 1) if both else self.with_weights
         self.graph, self.units, self.ranges = graph, units, ranges
         self.random = [np.random.default_rng([seed, index]) for index in range(count + 1)]
-        self.perturbed: dict[int, Value] = {}
 
     def change(self, value: Value, passes: Sequence[int]) -> Array:
         """rms of the difference of these passes from the exact one, of every value."""
         return sampled(value.exact, [value.by_pass[index] for index in passes])
 
-    def constant(self, data: Any) -> Value:
+    def _constant(self, data: Any) -> Value:
         """The value of a constant of the file, rounded at random in all passes but the first."""
         if not is_float(data) or data.dtype == np.float64 or not data.size:
-            return super().constant(data)
+            return self.value(data)
         unit, smallest = UNITS[data.dtype], SUBNORMAL.get(data.dtype, 0.0)
         if self.units.weights is not None:
-            unit, smallest = (
-                self.units.weights,
-                SUBNORMAL[np.dtype(np.float16)] if self.units.weights < 2.0**-10 else 0.0,
-            )
+            unit = self.units.weights
+            smallest = SUBNORMAL[np.dtype(np.float16)] if unit < 2.0**-10 else 0.0
         if unit <= UNIT:
-            return super().constant(data)
-        if id(data) not in self.perturbed:
-            wide = data.astype(np.float64)
-            size = np.maximum(unit * np.abs(wide), smallest)
-            found = Value((wide, *(self._spread(wide, size, index) for index in self._noisy)), data.dtype)
-            if data.size > 4096:
-                return found
-            self.perturbed[id(data)] = found
-        return self.perturbed[id(data)]
+            return self.value(data)
+        wide = data.astype(np.float64)
+        size = np.maximum(unit * np.abs(wide), smallest)
+        return Value((wide, *(self._spread(wide, size, index) for index in self._noisy)), data.dtype)
 
     @property
     def _noisy(self) -> range:
@@ -187,26 +179,25 @@ class _Rounded(Evaluation):
         self.ranges.needed[node.name] = needed
         if node.op in PARAMETERS:
             low, high = self._limits(node, inputs)
-            lowest = (
-                low - 0.5 if node.inputs[0] in self.graph.inputs or not self._begins_at(node, inputs, low) else -np.inf
-            )
+            zero = self._zero(node, inputs)
+            # Where the smallest number of steps stands for 0, the quantiser has the place of a ReLU.
+            relu = bool(np.all((0 if zero is None else zero.exact) == low)) and node.inputs[0] not in self.graph.inputs
+            lowest = -np.inf if relu else low - 0.5
             outside = steps - np.clip(steps, lowest, high + 0.5)
             power = float(np.square(steps - np.median(steps)).sum())
             self.ranges.clipped[node.name] = float(np.square(outside).sum()) / power if power else 0.0
         return min(1.0, SPARE * needed / STEPS)
 
+    def _zero(self, node: Node, inputs: Sequence[Value | None]) -> Value | None:
+        """The zero point of a quantised result."""
+        place = PARAMETERS.get(node.op, (0, len(inputs)))[1]
+        return inputs[place] if place < len(inputs) else None
+
     def _limits(self, node: Node, inputs: Sequence[Value | None]) -> tuple[float, float]:
         """The smallest and the largest number of steps that the type of a quantised result holds."""
-        place = PARAMETERS.get(node.op, (0, len(inputs)))[1]
-        zero = inputs[place] if place < len(inputs) else None
+        zero = self._zero(node, inputs)
         limits = np.iinfo(np.uint8 if zero is None or zero.dtype is None else zero.dtype)
         return float(limits.min), float(limits.max)
-
-    def _begins_at(self, node: Node, inputs: Sequence[Value | None], low: float) -> bool:
-        """Whether the smallest number of steps stands for 0, so that the quantiser has the place of a ReLU."""
-        place = PARAMETERS[node.op][1]
-        zero = inputs[place] if place < len(inputs) else None
-        return bool(np.all((0 if zero is None else zero.exact) == low))
 
     def _weights(self, node: Node, inputs: Sequence[Value | None], index: int) -> dict[int, Any]:
         """The quantised weights of a node with a random part of a step added: which input -> array."""

@@ -29,6 +29,12 @@ def normalized(x: Tensor, dims: tuple[int, ...], epsilon: float) -> tuple[Tensor
     return centred * inverse, mean, inverse
 
 
+def by_rms(x: Tensor, dims: tuple[int, ...], epsilon: float) -> tuple[Tensor, Tensor]:
+    """x divided by its root mean square, and one over this."""
+    inverse = torch.rsqrt(x.square().mean(dim=dims, keepdim=True) + epsilon)
+    return x * inverse, inverse
+
+
 @operator("BatchNormalization")
 def batch_normalization(call: Call, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
     """Batch normalization with given statistics; in training mode, with those of the batch."""
@@ -76,9 +82,8 @@ def rms_normalization(call: Call, x: Any, scale: Any) -> Any:
     """The last axes of each item divided by their root mean square."""
     x = tensor(x)
     axis = call.get("axis", -1) % x.dim()
-    mean = x.square().mean(dim=tuple(range(axis, x.dim())), keepdim=True)
-    inverse = torch.rsqrt(mean + call.get("epsilon", EPSILON))
-    y = x * inverse * tensor(scale)
+    y, inverse = by_rms(x, tuple(range(axis, x.dim())), call.get("epsilon", EPSILON))
+    y = y * tensor(scale)
     return (y, inverse) if len(call.node.outputs) > 1 else y
 
 
@@ -87,16 +92,11 @@ def skip_layer_normalization(call: Call, x: Any, skip: Any, scale: Any, *biases:
     """Layer normalization of a sum."""
     simplified = call.node.op.startswith("SkipSimplified")
     beta, bias = (None, *biases, None)[:2] if simplified else (*biases, None, None)[:2]
-    if simplified:
-        bias = biases[0] if biases else None
     total = tensor(x) + tensor(skip)
     total = total if bias is None else total + tensor(bias)
     epsilon = call.get("epsilon", 9.999999960041972e-13)
-    if simplified:
-        y = total * torch.rsqrt(total.square().mean(-1, keepdim=True) + epsilon) * tensor(scale)
-    else:
-        y = normalized(total, (-1,), epsilon)[0] * tensor(scale)
-        y = y if beta is None else y + tensor(beta)
+    y = (by_rms if simplified else normalized)(total, (-1,), epsilon)[0] * tensor(scale)
+    y = y if beta is None else y + tensor(beta)
     return (y, None, None, total)[: len(call.node.outputs)]
 
 

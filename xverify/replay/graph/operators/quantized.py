@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from torch import Tensor
 
 from ..model import Node
-from ..values import is_float, tensor
+from ..values import element_type, is_float, tensor
 from .convolution import convolve
 from .elementwise import FORMULAS
 from .registry import MICROSOFT, OPERATORS, Call, Operator, operator
@@ -80,7 +79,7 @@ def _plain(dtype: Any) -> bool:
 def quantize(call: Call, x: Any, scale: Any, zero: Any = None) -> tuple[Any, Any]:
     """x / scale + zero."""
     to = call.get("output_dtype", 0)
-    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(to)) if to else np.uint8
+    dtype = element_type(to) if to else np.uint8
     dtype = dtype if zero is None else zero.dtype
     if not _plain(dtype):
         return None, dtype

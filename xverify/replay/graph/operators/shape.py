@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-import onnx
 import torch.nn.functional as F
 
-from ..values import UNITS, is_float, tensor
+from ..values import UNITS, element_type, is_float, tensor
 from .registry import Call, Operator, operator
 from .rest import compute
 
@@ -19,6 +18,7 @@ SIMPLE: dict[str, Operator] = {
     "Transpose": lambda call, x: np.transpose(x, call.get("perm")),
     "Concat": lambda call, *inputs: np.concatenate(inputs, call.get("axis", 1)),
     "Gather": lambda call, x, indices: np.take(x, indices, axis=call.get("axis", 0), mode="raise"),
+    "NonZero": lambda call, x: np.stack(np.nonzero(np.atleast_1d(x))).astype(np.int64),
     "BitCast": lambda call, x: compute(call, x.astype(call.types[0])),
     "AffineGrid": lambda call, theta, size: F.affine_grid(
         tensor(theta), list(integers(size)), align_corners=bool(call.get("align_corners", 0))
@@ -157,4 +157,4 @@ def cast_type(node: Any, like: Any = None) -> Any:
     if like is not None:
         return like
     to = node.get("to")
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(to)) if isinstance(to, int) else None
+    return element_type(to) if isinstance(to, int) else None
