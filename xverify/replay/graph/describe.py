@@ -91,8 +91,8 @@ class Types:
             kind = "" if to is None else dtype_name(to)
         elif node.op in PARAMETERS:
             zero = PARAMETERS[node.op][1]
-            kind = self.dtypes.get(node.inputs[zero], "") if _at(node, zero) else "uint8"
-            kind = "float32" if node.op == "QGemm" and not _at(node, zero) else kind
+            kind = self.dtypes.get(node.inputs[zero], "") if node.input(zero) else "uint8"
+            kind = "float32" if node.op == "QGemm" and not node.input(zero) else kind
         elif node.op == "DequantizeLinear":
             kind = given[1]
         elif node.op in WHOLE_SUMS:
@@ -105,12 +105,11 @@ class Types:
     def weights(self, node: Node) -> tuple[int, Stored] | None:
         """Which input of a layer holds its weights, and how they are stored; None for a product of computed values."""
         for place in WEIGHTS.get(node.op, ()):
-            if place < len(node.inputs):
-                stored = self._stored(node.inputs[place])
-                if stored is not None and node.op in WHOLE:
-                    stored = Stored(stored.name, stored.dtype, True, _at(node, WHOLE[node.op]))
-                if stored is not None:
-                    return place, stored
+            stored = self._stored(node.input(place))
+            if stored is not None and node.op in WHOLE:
+                stored = Stored(stored.name, stored.dtype, True, node.input(WHOLE[node.op]))
+            if stored is not None:
+                return place, stored
         return None
 
     def _stored(self, name: str) -> Stored | None:
@@ -125,7 +124,7 @@ class Types:
             return None
         if node.op in ("DequantizeLinear", "QuantizeLinear"):
             dtype = self.dtypes[name] if node.op == "QuantizeLinear" else inner.dtype
-            return Stored(inner.name, dtype, True, _at(node, 1))
+            return Stored(inner.name, dtype, True, node.input(1))
         return inner if node.op == "Cast" or (kinds.copies(node) and len(node.inputs) <= 2) else None
 
     def quantised_input(self, node: Node, weights: int) -> tuple[str, str]:
@@ -136,7 +135,7 @@ class Types:
         if node.op == "DynamicQuantizeMatMul":
             return "uint8", "dynamic"
         places = {"QLinearMatMul": (0, 3), "QLinearConv": (0,), "QGemm": (0,)}.get(node.op, (0, 1))
-        name = next((node.inputs[place] for place in places if place != weights and place < len(node.inputs)), "")
+        name = next((node.input(place) for place in places if place != weights and node.input(place)), "")
         maker = self._origin(name)
         if node.op == "MatMulNBits":
             return "", ""
@@ -162,9 +161,8 @@ class Types:
         place, stored = found
         dtype = f"int{node.get('bits', 4)}" if node.op == "MatMulNBits" else stored.dtype
         activations, scheme = self.quantised_input(node, place)
-        computed = self.dtypes.get(node.outputs[0], "")
-        if "float" not in computed:
-            computed = ""
+        result = self.dtypes.get(node.outputs[0], "")
+        computed = result if "float" in result else ""
         return LayerPrecision(dtype, stored.quantised, self._granularity(node, stored), activations, scheme, computed)
 
     def _granularity(self, node: Node, stored: Stored) -> str:
@@ -212,7 +210,7 @@ def precision(graph: Graph) -> Precision:
     for array in graph.constants.values():
         if array.dtype in UNITS and array.ndim:
             sizes[dtype_name(array.dtype)] += array.size
-    return from_dtypes(sizes, computed) if sizes else from_dtypes({}, computed)
+    return from_dtypes(sizes, computed)
 
 
 def dtype_name(dtype: Any) -> str:
@@ -225,11 +223,6 @@ def _element(number: int) -> str:
         return "bfloat16" if number == TensorProto.BFLOAT16 else str(element_type(number).name)
     except (KeyError, TypeError):
         return ""
-
-
-def _at(node: Node, place: int | None) -> str:
-    """The name of an input; "" when it is left out."""
-    return node.inputs[place] if place is not None and place < len(node.inputs) else ""
 
 
 def _grid(scale: Any) -> bool:

@@ -52,6 +52,10 @@ class Node:
         """The value of an attribute, or the default."""
         return self.attributes.get(name, default)
 
+    def input(self, place: int | None) -> str:
+        """The name of an input; "" when it is left out."""
+        return self.inputs[place] if place is not None and place < len(self.inputs) else ""
+
     @property
     def subgraphs(self) -> list[Body]:
         """The bodies among the attributes."""

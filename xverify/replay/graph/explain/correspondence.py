@@ -60,7 +60,7 @@ def _match(types: Types, name: str, reference: str) -> Iterator[Match]:
     maker = next((each for each in graph.line(graph.makers[name]) if each.op in PARAMETERS), None)
     scale, zero = PARAMETERS[maker.op] if maker is not None else (0, 0)
     if maker is not None and scale < len(maker.inputs):
-        yield Match(name, reference, maker.inputs[scale], maker.inputs[zero] if zero < len(maker.inputs) else "")
+        yield Match(name, reference, maker.inputs[scale], maker.input(zero))
 
 
 def _is_dequantised(graph: Graph, name: str, found: Mapping[str, Match]) -> bool:
@@ -107,7 +107,7 @@ def _size(types: Types, node: Node) -> int:
 
 
 def _has_bias(types: Types, node: Node) -> bool:
-    return node.op in KINDS and KINDS[node.op].biased and any(node.inputs[BIAS : BIAS + 1])
+    return node.op in KINDS and KINDS[node.op].biased and bool(node.input(BIAS))
 
 
 def _end(types: Types, node: Node, bias: bool) -> str:

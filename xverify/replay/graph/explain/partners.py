@@ -59,8 +59,7 @@ class Partners:
 
     def of(self, weight: Weight, other: Node) -> Partner | None:
         """The weight at the same place of the layer that corresponds; None where that has none, or one of another shape."""
-        name = other.inputs[weight.place] if weight.place < len(other.inputs) else ""
-        found = self._float(name)
+        found = self._float(other.input(weight.place))
         if found is None:
             return None
         values, stored = found

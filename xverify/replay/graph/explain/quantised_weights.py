@@ -15,7 +15,7 @@ from ..layers import BIAS, KINDS, Kind, Steps
 from ..model import Graph, Node
 from ..operators.quantized import along, blocks
 from ..operators.registry import Call
-from ..operators.table import find
+from ..operators.table import computed
 
 # Types without a numpy type of their own -> the smallest and the largest number.
 PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
@@ -42,11 +42,9 @@ class Weight:
 
     def through(self, node: Node, more: list[Any]) -> Weight:
         """The weight behind a node that copies it. more: further inputs of the node."""
-        run = find(node)
-        assert run is not None
 
         def copied(array: Any) -> Any:
-            return Call.of(node).outputs(run, [np.array(np.broadcast_to(array, self.values.shape)), *more])[0]
+            return computed(node, [np.array(np.broadcast_to(array, self.values.shape)), *more])[0]
 
         values, step, low, high = map(copied, (self.values, self.step, self.low, self.high))
         return replace(self, values=values, step=step, low=low, high=high)
@@ -99,16 +97,16 @@ class _Reader:
         yield from (each for each in found if each is not None)
 
     def _constant(self, node: Node, place: int | None) -> Any:
-        return self.graph.constants.get(node.inputs[place]) if place is not None and place < len(node.inputs) else None
+        return self.graph.constants.get(node.input(place))
 
     def _weight(self, node: Node, places: Steps) -> Weight | None:
         steps, zeros = self._constant(node, places.place), self._constant(node, places.zero)
         size = self._constant(node, places.scale) if places.scale is not None else self.types.factor(node)
-        if steps is None or size is None or (zeros is None and any(node.inputs[places.zero : places.zero + 1])):
+        if steps is None or size is None or (zeros is None and node.input(places.zero)):
             return None
         axis = weight_axis(node, steps.ndim) if steps.ndim else 0
-        offset = 0.0 if zeros is None else _along(zeros, steps.ndim, axis)
-        return _made(node.inputs[places.place], node, places.real, steps, _along(size, steps.ndim, axis), offset)
+        offset = 0.0 if zeros is None else along(zeros, steps.ndim, axis)
+        return _made(node.inputs[places.place], node, places.real, steps, along(size, steps.ndim, axis), offset)
 
     def _bias(self, node: Node, place: int, *scales: int) -> Weight | None:
         """A bias in whole numbers, whose scale is that of the products."""
@@ -117,7 +115,7 @@ class _Reader:
         if steps is None or first is None or second is None:
             return None
         size = first.astype(np.float64) * second.astype(np.float64) * node.get("alpha", 1.0)
-        return _made(node.inputs[place], node, BIAS, steps, _along(size, steps.ndim, steps.ndim - 1), 0.0)
+        return _made(node.inputs[place], node, BIAS, steps, along(size, steps.ndim, steps.ndim - 1), 0.0)
 
     def _table(self, node: Node) -> Weight | None:
         """A table of whole numbers, of which the selected rows become real numbers."""
@@ -128,7 +126,7 @@ class _Reader:
         scale, zero = self._constant(behind[0], 1), self._constant(behind[0], 2)
         if scale is None or scale.size != 1:
             return None
-        return _made(node.inputs[0], node, 0, steps, _along(scale, 0, 0), 0.0 if zero is None else _along(zero, 0, 0))
+        return _made(node.inputs[0], node, 0, steps, along(scale, 0, 0), 0.0 if zero is None else along(zero, 0, 0))
 
     def _dequantised(self, node: Node, place: int, name: str) -> Weight | None:
         """A constant behind DequantizeLinear, and perhaps behind nodes that copy it."""
@@ -155,14 +153,7 @@ class _Reader:
         if maker is None or maker.op != "QuantizeLinear":
             return self.graph.constants.get(name)
         given = [self.graph.constants.get(each) for each in maker.inputs]
-        run = find(maker)
-        if run is None or any(each is None for each in given):
-            return None
-        return Call.of(maker).outputs(run, given)[0]
-
-
-def _along(parameter: Any, rank: int, axis: int) -> Any:
-    return along(parameter, rank, axis) if rank else np.reshape(np.asarray(parameter).astype(np.float64), ())
+        return None if any(each is None for each in given) else computed(maker, given)[0]
 
 
 def _made(name: str, layer: Node, place: int, steps: Any, size: Any, zero: Any) -> Weight | None:

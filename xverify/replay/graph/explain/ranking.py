@@ -76,18 +76,18 @@ def rank(
         local = sweep.run(segments, frozenset(), exact)
         chosen = frozenset(sorted(local, key=lambda own: -local[own].local)[:affordable])
     costs = sweep.run(segments, chosen, exact)
-    power = sum(each.cost**2 for each in costs.values() if each.cost is not None)
-    layers = [
-        replace(each, share=each.cost**2 / power if each.cost is not None and power else None)
-        for each in costs.values()
-    ]
-    layers.sort(key=lambda each: (-1.0 if each.cost is None else each.cost, each.local), reverse=True)
+    layers = _by_cost(list(costs.values()))
     left = sum(each.cost is None for each in layers)
-    stopped = f"{left} layers have no cost" + (
-        ", which would take too long" if left <= len(segments) - affordable else ""
-    )
-    stopped = stopped if left else ""
-    return Ranking(tuple(layers), max(known, len(layers)), stopped)
+    late = ", which would take too long" if left <= len(segments) - affordable else ""
+    return Ranking(layers, max(known, len(layers)), f"{left} layers have no cost{late}" if left else "")
+
+
+def _by_cost(layers: Sequence[LayerCost]) -> tuple[LayerCost, ...]:
+    """The layers with their shares of the power of all costs, the most expensive first."""
+    power = sum(each.cost**2 for each in layers if each.cost is not None)
+    shares = [each.cost**2 / power if each.cost is not None and power else None for each in layers]
+    found = [replace(each, share=share) for each, share in zip(layers, shares)]
+    return tuple(sorted(found, key=lambda each: (-1.0 if each.cost is None else each.cost, each.local), reverse=True))
 
 
 def _first_item(graph: Graph, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -261,6 +261,6 @@ class _Sweep:
     def _plain_weights(self, node: Node) -> Any:
         """The weights of the reference's layer that makes a value, behind a bias and an activation."""
         layer = next((each for each in self.reference.line(node) if each.op not in ("Add", "Relu", "Clip")), node)
-        names = [layer.inputs[place] for place in WEIGHTS.get(layer.op, ()) if place < len(layer.inputs)]
+        names = [layer.input(place) for place in WEIGHTS.get(layer.op, ())]
         found = next((self.reference.constants[name] for name in names if name in self.reference.constants), None)
         return None if found is None else found.astype(np.float64)

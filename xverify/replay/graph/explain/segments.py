@@ -70,9 +70,7 @@ class Pulled(Scope):
 
     def exact(self, node: Node, place: int | None) -> Any:
         """An input of a node; None when it is left out."""
-        if place is None or place >= len(node.inputs) or not node.inputs[place]:
-            return None
-        value = self.get(node.inputs[place])
+        value = self.get(node.input(place))
         return None if value is None else value.exact
 
     def target(self, match: Match) -> tuple[Any, float]:

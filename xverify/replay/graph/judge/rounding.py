@@ -216,7 +216,7 @@ class _Rounded(Evaluation):
 def quantised_weights(graph: Graph, node: Node) -> tuple[Steps, Any]:
     """Where a node takes quantised weights, and these when they are a constant of one byte for each value; else None."""
     places = QUANTISED_WEIGHTS.get(node.op, Steps(len(node.inputs), None, 0))
-    weights = graph.constants.get(node.inputs[places.place]) if places.place < len(node.inputs) else None
+    weights = graph.constants.get(node.input(places.place))
     return places, weights if weights is not None and weights.dtype.itemsize == 1 and weights.ndim else None
 
 

@@ -66,7 +66,7 @@ def blocks(call: Call, parameter: Any, x: Any) -> Any:
     if block and np.ndim(parameter) == x.ndim:
         spread = np.repeat(np.asarray(parameter).astype(np.float64), block, axis)
         return np.take(spread, range(x.shape[axis]), axis)
-    return along(parameter, x.ndim, axis) if x.ndim else np.reshape(np.asarray(parameter).astype(np.float64), ())
+    return along(parameter, x.ndim, axis)
 
 
 def _plain(dtype: Any) -> bool:

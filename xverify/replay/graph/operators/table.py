@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ..model import Node
 from . import (  # noqa: F401
     contrib,
@@ -19,7 +22,7 @@ from . import (  # noqa: F401
     rest,
     shape,
 )
-from .registry import OPERATORS, Operator
+from .registry import OPERATORS, Call, Operator
 
 
 def find(node: Node) -> Operator | None:
@@ -30,3 +33,11 @@ def find(node: Node) -> Operator | None:
     if own is not None:
         return own
     return rest.compute if rest.implementation(node.domain, node.op, node.version) is not None else None
+
+
+def computed(node: Node, arguments: Sequence[Any]) -> list[Any]:
+    """The exact outputs of one node by itself. Raises UnsupportedOperator."""
+    implementation = find(node)
+    if implementation is None:
+        raise node.unsupported("has no implementation in float64")
+    return Call.of(node).outputs(implementation, arguments)
