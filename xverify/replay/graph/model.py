@@ -233,7 +233,9 @@ def schema_function(node: Node, types: Sequence[Any]) -> Body | None:
         for name, attribute in schema.attributes.items()
         if attribute.default_value.type != AttributeProto.UNDEFINED
     }
-    return _function(function, node.proto, Context({"": node.version}), defaults)
+    # A definition that does not say which version of ONNX's own operators it uses has that of its operator, or the newest one.
+    version = onnx.defs.onnx_opset_version() if node.domain else node.version
+    return _function(function, node.proto, Context({"": version}), defaults)
 
 
 def _tensor_type(given: tuple[Any, Any] | None) -> onnx.TypeProto:
@@ -269,7 +271,7 @@ def _function(
     filled = FunctionProto()
     filled.CopyFrom(function)
     _fill(filled.node, given)
-    opsets = {_domain(entry.domain): entry.version for entry in function.opset_import} or context.opsets
+    opsets = {**context.opsets, **{_domain(entry.domain): entry.version for entry in function.opset_import}}
     return Body(filled, Context(opsets, context.functions, context.folder))
 
 
