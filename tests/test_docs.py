@@ -200,7 +200,7 @@ def test_the_things_that_the_architecture_names_are_where_it_says():
 def packages():
     """The packages and files of the order of imports in pyproject.toml, by their names without ``xverify``."""
     text = (ROOT / "pyproject.toml").read_text()
-    [layers] = re.findall(r"^layers = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    [layers] = re.findall(r'^id = "order"\n.*?^layers = \[\n(.*?)^\]', text, re.MULTILINE | re.DOTALL)
     return re.findall(r"[a-z]\w*", layers.replace('"', ""))
 
 
