@@ -34,7 +34,7 @@ def watched_updates(model: Any) -> AbstractContextManager[list[Update]]:
     """The gradients that every optimizer is given within the context, in the order of its calls."""
     names = {id(variable): name for name, variable in weights.named_variables(model).items()}
 
-    def note(optimizer: Any, *_: Any) -> Update:
+    def note(optimizer: Any, *_: Any, **__: Any) -> Update:
         gradients = {
             names[id(variable)]: gradient.numpy()
             for group in optimizer.param_groups
