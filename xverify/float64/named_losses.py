@@ -21,6 +21,12 @@ class TorchOperations(Operations):
     def __init__(self) -> None:
         super().__init__(torch)
 
+    def maximum(self, x: Tensor, y: Tensor | float) -> Tensor:
+        return torch.maximum(x, y) if isinstance(y, Tensor) else x.clamp(min=y)
+
+    def minimum(self, x: Tensor, y: Tensor | float) -> Tensor:
+        return torch.minimum(x, y) if isinstance(y, Tensor) else x.clamp(max=y)
+
     def sum(self, x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
         return x.sum() if axis is None else x.sum(axis, keepdim=keep)
 

@@ -144,7 +144,9 @@ class RecipeLearner(Learner):
         """Clip by torch's formula, update, and average."""
         from keras import ops
 
-        within = clipped(self.recipe.clip, gradients, self.framework.operations)
+        from xverify.frameworks.keras.operations import KerasOperations
+
+        within = clipped(self.recipe.clip, gradients, KerasOperations())
         record(gradients, within)
         first = ops.equal(self.optim.iterations, 0)
         self.optim.apply(within, self.variables)
