@@ -22,11 +22,19 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 LONGEST = 600  # characters of the text of an error that a message quotes
 # numpy and frameworks say it without a number of the system.
 NO_SPACE = "no space left on the disk"
 FULL = re.compile(r"No space left on device|Disk quota exceeded|\d+ requested and \d+ written")
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Stands in the place of a value that there is none of. reason: why, in words for the user."""
+
+    reason: str
 
 
 class XverifyError(Exception):

@@ -2,184 +2,209 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..engine.budget import Clock
 from ..processes.worker import Worker
-from ..progress import Listener
-from ..results.precision import Precision
+from ..results.precision import Quantisation
 from ..results.verdicts import Verdict
 from ..verdict.layers import merged
 from . import sequence
-from .candidate import Candidate, Target
-from .computing import INPUTS, Cases, Computed
+from .candidate import Context, Evaluated, Target
+from .computing import INPUTS
 from .doubt import doubtful_cases, measured_again
 from .explaining import Side, explained
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
-from .meaning import Meaning, joined, own_meaning, with_approximations
-from .model import ModelReference
+from .meaning import joined, own_meaning, with_approximations
 from .nodes import judge_nodes
-from .options import CheckSettings
-from .precision import Sides, approximated, at_precision, convert_at, narrower_noise, read_precision
+from .precision import Converted, Sides, approximated, at_precision, convert_at, narrower_noise
 from .quantisation import quantisation_of, with_scales
 from .rounding import with_rounding
-from .subject import Opened
 
 FURTHER = 3  # cases beside the first in which nodes are judged
 
 
 @dataclass(frozen=True)
+class Answered:
+    """A file with its answers. answers: question -> answer. target: the reference, whose noise may have been measured again."""
+
+    evaluated: Evaluated
+    answers: Mapping[str, Judged]
+    quantisation: Quantisation | None
+    target: Target | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A file beside its reference. runtime: the answer on the runtime; None for a file without an evaluation in float64."""
+
+    sides: Sides
+    converted: Converted
+    runtime: Judged | None
+
+
+@dataclass(frozen=True)
 class Answers:
-    """Answers the questions about files.
+    """Answers the questions about files. graphs: the worker that evaluates ONNX graphs."""
 
-    graphs: the worker that evaluates ONNX graphs. against: the reference, when it is a file. model: when it is a model.
-    notes: gets a sentence on what could not be done.
-    """
-
-    settings: CheckSettings
+    context: Context
     graphs: Worker | None
-    against: Candidate | None
-    model: ModelReference | None
-    listener: Listener
-    clock: Clock
-    notes: list[str]
 
-    def first(
-        self, candidate: Candidate, cases: Cases, computed: Computed, target: Target | None
-    ) -> tuple[dict[str, Judged], Target | None]:
-        """Question -> its answer, and the reference, whose noise may have been measured again.
-
-        What is found out about the file is kept in the candidate.
-
-        cases: the input cases. computed: what the file computed on them. target: the reference; None without one.
-        """
-        assert candidate.opened is not None
-        opened = replace(candidate.opened, state=computed.state)
-        candidate.cases, candidate.computed = cases, computed
-        self.listener.phase(candidate.label, "evaluating it in float64")
-        candidate.precision = read_precision(opened, self.graphs)
-        candidate.own = self._meaning(opened, computed, candidate.precision)
-        so_far = self._outputs_alone(opened, computed, candidate.own, cases)
-        self.listener.phase(candidate.label, f"{so_far}evaluating every node in float64")
-        inputs = sequence.last_step(opened, computed.inputs, computed.own)
-        candidate.layers = judge_nodes(opened, inputs, self.graphs, 0, self.settings.seed, self.clock.left)
-        candidate.own = self._with_explained(candidate, opened, computed)
-        if candidate.own is None and target is not None:
-            without = no_evaluation(opened.form.title)
-            self.notes.append(f"{candidate.label}: {without}, so runtime and file are judged together")
-        found = self.judge(candidate, computed, target)
-        doubtful = doubtful_cases(found.values())
+    def of(self, evaluated: Evaluated, target: Target | None) -> Answered:
+        """The answers about a file that was computed, and whose precision is known. target: the reference; None without one."""
+        evaluated = self._with_nodes(self._with_meaning(evaluated))
+        if evaluated.own is None and target is not None:
+            without = no_evaluation(evaluated.opened.form.title)
+            self._note(evaluated, f"{without}, so runtime and file are judged together")
+        compared = self._compared(evaluated, target)
+        quantisation = self._quantisation(evaluated, compared)
+        answers = self._answers(evaluated, compared, quantisation)
+        doubtful = doubtful_cases(answers.values())
         if doubtful:
-            target = self._measured_again(candidate, computed, target, doubtful)
-            found = self.judge(candidate, computed, target)
-        if self._judged_further(candidate, opened, computed, found.get(RUNTIME)):
-            found = self.judge(candidate, computed, target)
+            evaluated, target = self._measured_again(evaluated, target, doubtful)
+            answers = self._answers(evaluated, self._compared(evaluated, target), quantisation)
+        further = self._judged_further(evaluated, answers.get(RUNTIME))
+        if further is not evaluated:
+            evaluated = further
+            answers = self._answers(evaluated, self._compared(evaluated, target), quantisation)
         if target is not None:
-            found[CONVERSION] = self._explained(found[CONVERSION], opened, computed, target)
-        says = sequence.by_step(found[CONVERSION if target else RUNTIME].error, self.settings)
-        candidate.computed = replace(computed, notes=(*computed.notes, *says))
-        told = {name: replace(each, error=sequence.told(each.error, self.settings)) for name, each in found.items()}
-        return told, target
+            answers[CONVERSION] = self._explained(answers[CONVERSION], evaluated, target)
+        computed, settings = evaluated.computed, self.context.settings
+        says = sequence.by_step(answers[CONVERSION if target else RUNTIME].error, settings)
+        evaluated = replace(evaluated, computed=replace(computed, notes=(*computed.notes, *says)))
+        told = {name: replace(each, error=sequence.told(each.error, settings)) for name, each in answers.items()}
+        return Answered(evaluated, told, quantisation, target)
 
-    def _judged_further(self, candidate: Candidate, opened: Opened, computed: Computed, found: Judged | None) -> bool:
-        """Judge the nodes in each case whose outputs are not EQUAL, too. Returns whether there was such a case.
+    def _phase(self, evaluated: Evaluated, doing: str) -> None:
+        self.context.listener.phase(evaluated.opened.label, doing)
 
-        found: the answer on the runtime.
-        """
-        layers = candidate.layers
-        if found is None or layers is None or not layers.compared or self.settings.steps is not None:
-            return False
+    def _note(self, evaluated: Evaluated, says: str) -> None:
+        self.context.notes.append(f"{evaluated.opened.label}: {says}")
+
+    # -- what the file says -------------------------------------------------------------------------------------------
+
+    def _with_meaning(self, evaluated: Evaluated) -> Evaluated:
+        """With its meaning, with the noise of its precision."""
+        opened, computed, context = evaluated.opened, evaluated.computed, self.context
+        own = own_meaning(opened, computed.inputs, computed.own, self.graphs, context.settings.seed, context.notes)
+        return replace(evaluated, own=at_precision(own, evaluated.at, computed))
+
+    def _with_nodes(self, evaluated: Evaluated) -> Evaluated:
+        """With the verdicts on its nodes."""
+        opened, computed = evaluated.opened, evaluated.computed
+        self._phase(evaluated, f"{self._outputs_alone(evaluated)}evaluating every node in float64")
+        inputs = sequence.last_step(opened, computed.inputs, computed.own)
+        layers = judge_nodes(opened, inputs, self.graphs, 0, self.context.settings.seed, self.context.clock.left)
+        return self._with_explained(replace(evaluated, layers=layers))
+
+    def _outputs_alone(self, evaluated: Evaluated) -> str:
+        """The verdict on the outputs for the progress display, because the nodes take longer; "" where there is none."""
+        if evaluated.own is None:
+            return ""
+        title, count = evaluated.opened.form.title, evaluated.cases.count
+        return f"its outputs alone are {runtime(evaluated.computed, evaluated.own, count, None, title).error.verdict}; "
+
+    def _with_explained(self, evaluated: Evaluated) -> Evaluated:
+        """With the noise of the approximations and of the other precision that explain some nodes."""
+        opened, computed, layers, own = evaluated.opened, evaluated.computed, evaluated.layers, evaluated.own
+        graphs, seed = self.graphs, self.context.settings.seed
+        nodes = [layer.layer for layer in layers.layers if approximated(layer)] if layers else []
+        if own is None or graphs is None:
+            return evaluated
+        if nodes:
+            self._phase(evaluated, "evaluating it with the precision of its approximated nodes")
+            own = with_approximations(own, opened, computed.inputs, graphs, seed, nodes)
+        narrower = narrower_noise(opened, computed, layers, graphs, seed)
+        if narrower is not None:
+            own = replace(own, rounding_floors=joined([own.rounding_floors or own.floors, narrower]))
+        return replace(evaluated, own=own)
+
+    def _judged_further(self, evaluated: Evaluated, found: Judged | None) -> Evaluated:
+        """With the nodes in each case whose outputs are not EQUAL, if there is one. found: the answer on the runtime."""
+        layers, settings = evaluated.layers, self.context.settings
+        if found is None or layers is None or not layers.compared or settings.steps is not None:
+            return evaluated
         beyond = {each.case for each in found.error.tensors if each.verdict in (Verdict.DRIFT, Verdict.DIFFERENT)}
         cases = sorted(beyond - set(layers.cases))[:FURTHER]
         if not cases:
-            return False
-        self.listener.phase(candidate.label, "evaluating every node in float64 in further cases")
-        seed, left = self.settings.seed, self.clock.left
-        judged = [judge_nodes(opened, computed.inputs, self.graphs, 0, seed, left, case) for case in cases]
-        candidate.layers = merged([layers, *(each for each in judged if each is not None)])
-        candidate.own = self._with_explained(candidate, opened, computed)
-        return True
+            return evaluated
+        self._phase(evaluated, "evaluating every node in float64 in further cases")
+        opened, inputs, left = evaluated.opened, evaluated.computed.inputs, self.context.clock.left
+        judged = [judge_nodes(opened, inputs, self.graphs, 0, settings.seed, left, case) for case in cases]
+        every = merged([layers, *(each for each in judged if each is not None)])
+        return self._with_explained(replace(evaluated, layers=every))
 
     def _measured_again(
-        self, candidate: Candidate, computed: Computed, target: Target | None, cases: tuple[int, ...]
-    ) -> Target | None:
-        """Measure the noise of a file and of its reference again for these cases. Returns the reference."""
-        self.listener.phase(candidate.label, "measuring the noise again, because an output is just beyond the limit")
-        seed, against = self.settings.seed, self.against
-        opened = candidate.opened
-        if candidate.own is not None and opened is not None and not (candidate.precision or Precision()).is_narrow:
-            candidate.own = measured_again(candidate.own, opened, computed.inputs, self.graphs, seed, cases)
-        if target is None or against is None or against.opened is None or against.computed is None:
-            return target
-        again = measured_again(target.meaning, against.opened, against.computed.inputs, self.graphs, seed, cases)
-        return replace(target, meaning=again)
+        self, evaluated: Evaluated, target: Target | None, cases: tuple[int, ...]
+    ) -> tuple[Evaluated, Target | None]:
+        """Measure the noise of a file and of its reference again for these cases."""
+        self._phase(evaluated, "measuring the noise again, because an output is just beyond the limit")
+        graphs, seed = self.graphs, self.context.settings.seed
+        if evaluated.own is not None and not evaluated.at.is_narrow:
+            inputs = evaluated.computed.inputs
+            own = measured_again(evaluated.own, evaluated.opened, inputs, graphs, seed, cases)
+            evaluated = replace(evaluated, own=own)
+        if target is not None and target.file is not None:
+            inputs = target.file.computed.inputs
+            again = measured_again(target.meaning, target.file.opened, inputs, graphs, seed, cases)
+            target = replace(target, meaning=again)
+        return evaluated, target
 
-    def _outputs_alone(self, opened: Opened, computed: Computed, own: Meaning | None, cases: Cases) -> str:
-        """The verdict on the outputs for the progress display, because the nodes take longer; "" where there is none."""
-        if own is None:
-            return ""
-        error = runtime(computed, own, cases.count, None, opened.form.title).error
-        return f"its outputs alone are {error.verdict}; "
+    # -- the answers --------------------------------------------------------------------------------------------------
 
-    def judge(self, candidate: Candidate, computed: Computed, target: Target | None) -> dict[str, Judged]:
-        """Question -> its answer for these outputs of a file whose meaning is known.
+    def _runtime(self, evaluated: Evaluated) -> Judged:
+        """Does the runtime compute what the file says?"""
+        title, count = evaluated.opened.form.title, evaluated.cases.count
+        return runtime(evaluated.computed, evaluated.own, count, evaluated.layers, title, evaluated.precision)
+
+    def _compared(self, evaluated: Evaluated, target: Target | None) -> Compared | None:
+        """Does the file say what the reference says, at its precision? None without a reference."""
+        if target is None:
+            return None
+        own, computed = evaluated.own, evaluated.computed
+        found = self._runtime(evaluated) if own is not None else None
+        rounded = with_rounding(own, computed, found, target.meaning.floors is None) if own and found else own
+        sides = Sides(
+            opened=evaluated.opened,
+            computed=computed,
+            own=own,
+            rounded=rounded,
+            reference=target.meaning,
+            against=target.opened,
+            cases=evaluated.cases,
+            graphs=self.graphs,
+            seed=self.context.settings.seed,
+        )
+        self._phase(evaluated, f"evaluating it at {evaluated.at.name}")
+        return Compared(sides, convert_at(sides, evaluated.at), found)
+
+    def _quantisation(self, evaluated: Evaluated, compared: Compared | None) -> Quantisation | None:
+        """What quantisation costs, for a quantised file that has a reference. Notes what was not compared."""
+        if compared is None:
+            return None
+        for note in compared.converted.notes:
+            self._note(evaluated, note)
+        return quantisation_of(compared.sides, evaluated.at, compared.converted, compared.runtime)
+
+    def _answers(
+        self, evaluated: Evaluated, compared: Compared | None, quantisation: Quantisation | None
+    ) -> dict[str, Judged]:
+        """Question -> its answer.
 
         Without an evaluation of the file in float64, a comparison with the reference answers both questions.
         """
-        opened, cases, own = candidate.opened, candidate.cases, candidate.own
-        assert opened is not None
-        assert cases is not None
-        found = {}
-        if own is not None or target is None:
-            found[RUNTIME] = runtime(
-                computed, own, cases.count, candidate.layers, opened.form.title, candidate.precision
-            )
-        if target is not None:
-            found[CONVERSION] = self._convert(candidate, computed, target, found.get(RUNTIME))
-        return found
+        if compared is None:
+            return {RUNTIME: self._runtime(evaluated)}
+        conversion = {CONVERSION: with_scales(compared.converted.judged, quantisation)}
+        return conversion if compared.runtime is None else {RUNTIME: compared.runtime, **conversion}
 
-    def _convert(self, candidate: Candidate, computed: Computed, target: Target, found: Judged | None) -> Judged:
-        """Does the file say what the reference says, at its precision? found: the answer on the runtime."""
-        precision = candidate.precision or Precision()
-        against = self.against.opened if self.against else None
-        assert candidate.opened is not None
-        assert candidate.cases is not None
-        own, cases = candidate.own, candidate.cases
-        rounded = with_rounding(own, computed, found, target.meaning.floors is None) if own and found else own
-        sides = Sides(
-            candidate.opened, computed, own, rounded, target.meaning, against, cases, self.graphs, self.settings.seed
-        )
-        self.listener.phase(candidate.label, f"evaluating it at {precision.name}")
-        converted = convert_at(sides, precision)
-        if candidate.quantisation is None:
-            candidate.quantisation = quantisation_of(sides, precision, converted, found)
-            self.notes.extend(f"{candidate.label}: {note}" for note in converted.notes)
-        return with_scales(converted.judged, candidate.quantisation)
-
-    def _meaning(self, opened: Opened, computed: Computed, precision: Precision) -> Meaning | None:
-        """The meaning of a file, with the noise of its precision."""
-        found = own_meaning(opened, computed.inputs, computed.own, self.graphs, self.settings.seed, self.notes)
-        return at_precision(found, precision, computed)
-
-    def _with_explained(self, candidate: Candidate, opened: Opened, computed: Computed) -> Meaning | None:
-        """The meaning with the noise of the approximations and of the other precision that explain some nodes."""
-        own, layers, seed = candidate.own, candidate.layers, self.settings.seed
-        nodes = [layer.layer for layer in layers.layers if approximated(layer)] if layers else []
-        if own is None or self.graphs is None:
-            return own
-        if nodes:
-            self.listener.phase(candidate.label, "evaluating it with the precision of its approximated nodes")
-            own = with_approximations(own, opened, computed.inputs, self.graphs, seed, nodes)
-        narrower = narrower_noise(opened, computed, layers, self.graphs, seed)
-        if narrower is not None:
-            own = replace(own, rounding_floors=joined([own.rounding_floors or own.floors, narrower]))
-        return own
-
-    def _explained(self, judged: Judged, opened: Opened, computed: Computed, target: Target) -> Judged:
+    def _explained(self, judged: Judged, evaluated: Evaluated, target: Target) -> Judged:
         """The answer on a conversion with what is known about its cause."""
-        if self.model is not None and judged.error.verdict == Verdict.DIFFERENT:
-            judged = replace(judged, error=self.model.explained(judged.error, opened, self.graphs))
-        against = self.against.opened if self.against else None
+        opened, computed, error = evaluated.opened, evaluated.computed, judged.error
+        if error.verdict == Verdict.DIFFERENT:
+            reason = "; ".join(filter(None, [target.about_weights(opened), error.reason])) or None
+            judged = replace(judged, error=replace(error, reason=reason))
+        against = target.opened
         reference = Side(against, against.worker.folder / INPUTS) if against else None
         file = Side(opened, computed.inputs)
         return explained(judged, file, computed, target.cases, target.meaning, reference, self.graphs)

@@ -15,7 +15,7 @@ from ..results.records import Result
 from ..workload.declaration import build, declared
 from ..workload.declaration import check as check_values
 from .options import CheckSettings
-from .run import Check
+from .run import check_files
 from .sequence import check_settings as check_sequence
 
 SETTINGS = declared(CheckSettings)
@@ -46,7 +46,7 @@ def check(
     if not paths:
         raise UsageError("xverify check needs at least one model file")
     with temporary_folder() as space:
-        result = Check(paths, asked, listener or Listener(), space).execute()
+        result = check_files(paths, asked, listener or Listener(), space)
     if json is not None:
         write(result, Path(json))
     return result

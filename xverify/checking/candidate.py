@@ -1,72 +1,157 @@
-"""A file under test, and the reference, with what a check has found out about them so far."""
+"""The records of a check's stages: a file is opened, computed, evaluated in float64, and has its answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-from ..errors import Failed, SubjectError
-from ..framework.modelfile import ModelFile
+from ..engine.budget import Clock
+from ..errors import Absent, Failed, SubjectError
 from ..processes.worker import Worker
 from ..progress import Listener
+from ..reference.build import Prepared
 from ..results.layers import Layers
 from ..results.precision import Precision, Quantisation
+from ..results.records import ReferenceSummary, WeightsSummary
+from ..workload.request import Request
+from ..workload.spec import ModelFolder
 from .computing import Cases, Computed
 from .judge import Judged
 from .meaning import Meaning
-from .subject import Opened
+from .options import CheckSettings
+from .subject import File, Opened
 
 REFERENCE = " (reference)"  # what the label of a reference ends with
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every stage of a check needs.
+
+    clock: counts the seconds of --max-seconds. space: an empty folder for files of the check.
+    notes: gets a sentence on each thing that could not be done.
+    """
+
+    settings: CheckSettings
+    listener: Listener
+    clock: Clock
+    space: Path
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A file that was computed, and what it says.
+
+    precision: of its weights and arithmetic; None before it was read. own: its outputs in float64; None before they are known, and
+    for a format without an evaluation in float64. layers: the verdicts on its nodes; None where there are none.
+    """
+
+    opened: Opened
+    cases: Cases
+    computed: Computed
+    precision: Precision | None = None
+    own: Meaning | None = None
+    layers: Layers | None = None
+
+    @property
+    def at(self) -> Precision:
+        """Its precision; float32 where it is not known."""
+        return self.precision or Precision()
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A file with what its rows show.
+
+    environment: versions and settings of the runtime. evaluated: None for a file that could not be computed.
+    quantisation: what it costs, for a quantised file. answers: question -> its answer. failure: why the check of this file ended.
+    """
+
+    file: File
+    environment: Mapping[str, object] = field(default_factory=dict)
+    evaluated: Evaluated | None = None
+    quantisation: Quantisation | None = None
+    answers: Mapping[str, Judged] = field(default_factory=dict)
+    failure: SubjectError | None = None
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What a reference that is a model is built from when it is timed. request: has its framework, and how it is started."""
+
+    folder: ModelFolder
+    request: Request
+    prepared: Prepared
+
+
+def _nothing(opened: Opened) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The reference: its input cases and its outputs."""
+    """The reference: its input cases and its outputs.
+
+    file: the reference, when it is a file; judged: whether its runtime computes what it says, when it is timed.
+    source: what the reference is built from, when it is a model.
+    about_weights: a sentence about the weights of a file that is DIFFERENT; "" where nothing is to be told.
+    """
 
     cases: Cases
     meaning: Meaning
+    file: Evaluated | None = None
+    judged: Judged | None = None
+    source: ModelSource | None = None
+    about_weights: Callable[[Opened], str] = _nothing
+
+    @property
+    def opened(self) -> Opened | None:
+        """The reference in its worker, when it is a file."""
+        return self.file.opened if self.file else None
 
 
-@dataclass
-class Candidate:
-    """One file on one runtime, with what has been found out about it so far. A failure ends this candidate only.
+@dataclass(frozen=True)
+class Known:
+    """A reference as a result tells it.
 
-    opened: the file in its worker. own: its meaning. layers: the verdicts on its nodes.
-    precision: of its weights and arithmetic. quantisation: what that costs, for a quantised file.
-    judged: of a reference that is timed: whether its runtime computes what it says. failure: why it ended.
+    target: its outputs; Absent when nothing can be compared with them; None without a reference, or without a file to compare.
     """
 
-    label: str
-    path: Path
-    form: type[ModelFile]
-    worker: Worker
-    opened: Opened | None = None
-    cases: Cases | None = None
-    computed: Computed | None = None
-    own: Meaning | None = None
-    layers: Layers | None = None
-    precision: Precision | None = None
-    quantisation: Quantisation | None = None
-    judged: Judged | None = None
-    failure: SubjectError | None = None
+    target: Target | Absent | None
+    summary: ReferenceSummary = field(default_factory=ReferenceSummary)
+    weights: WeightsSummary = field(default_factory=lambda: WeightsSummary(source="the weights of each file"))
+    notes: tuple[str, ...] = ()
 
-    @contextmanager
-    def stage(self, listener: Listener, doing: str) -> Iterator[None]:
-        """Report a stage to the listener. When the stage raises SubjectError, the candidate has failed."""
-        if self.failure is None:
-            listener.phase(self.label, doing)
-        try:
-            yield
-        except SubjectError as error:
-            self.failure = self.failure or error
-            self.worker.close()
-            listener.ended(self.label, error.status)
-        except MemoryError:
-            self.failure = self.failure or Failed("there is not enough memory to compare its outputs")
-            self.worker.close()
-            listener.ended(self.label, self.failure.status)
-        else:
-            if self.failure is None:
-                listener.ended(self.label, "")
+
+@dataclass(frozen=True)
+class Tools:
+    """What the check of a reference shares with that of the files.
+
+    graphs: the worker that evaluates ONNX graphs. guess: guesses input cases for a file, and computes them.
+    """
+
+    graphs: Worker | None
+    guess: Callable[[Opened], tuple[Cases, Computed]]
+
+
+def attempt(context: Context, file: File, doing: str, work: Callable[[], T]) -> T | SubjectError:
+    """Do a stage of a file, and report it to the listener. Returns what ``work`` returns, or why the check of the file ends."""
+    failure: SubjectError
+    context.listener.phase(file.label, doing)
+    try:
+        found = work()
+    except SubjectError as error:
+        failure = error
+    except MemoryError:
+        failure = Failed("there is not enough memory to compare its outputs")
+    else:
+        context.listener.ended(file.label, "")
+        return found
+    file.worker.close()
+    context.listener.ended(file.label, failure.status)
+    return failure

@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from .. import host
 from ..environments import store as environments
-from ..errors import SubjectError, UsageError, XverifyError
+from ..errors import Absent, SubjectError, UsageError
 from ..framework import discovery
 from ..framework.adapter import Framework
 from ..messages import Started
 from ..messages.graph import CompareWeights
 from ..processes.command import interpreter
 from ..processes.worker import Worker
-from ..progress import Listener
 from ..reference import summary, truth
 from ..reference.build import JUDGED_ITEMS, Export, Prepared, ReferenceProcess, prepare
 from ..reference.request import resolve
 from ..reference.subjects import order
 from ..reference.truth import Truth
-from ..results.records import Error, ReferenceSummary, WeightsSummary
 from ..weights import npz
 from ..workload import probe
 from ..workload.code import Code, parse
 from ..workload.options import OWN_WEIGHTS, RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder, find_model, zoo
+from .candidate import Context, Known, ModelSource, Target, Tools
 from .computing import Cases
 from .meaning import Floors, Meaning, grown, perturbation_floors
 from .model_inputs import BareSpec, batch_of, code_cases, described, folder_cases
 from .options import CheckSettings
 from .reference import is_recorded
 from .sequence import resolve as resolve_state
-from .steady import RandomReference
-from .subject import Opened
-from .timed import ModelSource
+from .subject import File, Opened
 
 SHOWN = 3  # weights that a reason names
-MakeCases = Callable[[], Cases]
 
 
-def find(settings: CheckSettings, space: Path, listener: Listener) -> ModelReference | None:
+def find(context: Context) -> ModelReference | None:
     """The reference, when --against names a model folder, a model of the zoo, or code; None for files. Raises UsageError."""
+    settings, space, listener = context.settings, context.space, context.listener
     text = str(settings.against or "")
     try:
         code = parse(text)
@@ -75,7 +74,7 @@ def find(settings: CheckSettings, space: Path, listener: Listener) -> ModelRefer
         beat=lambda seconds, line: listener.beat("reference", seconds, line),
         memory=settings.memory,
     )
-    return ModelReference(settings, ReferenceProcess(request, folder, worker, listener), code)
+    return ModelReference(context, ReferenceProcess(request, folder, worker, listener), code)
 
 
 def _is_folder(text: str) -> bool:
@@ -150,160 +149,133 @@ def _of_code(code: Code, settings: CheckSettings, space: Path) -> tuple[Request,
     return request, ModelFolder(code.file.stem, place, BareSpec(inputs={}, outputs={}))
 
 
-@dataclass
+@dataclass(frozen=True)
 class ModelReference:
-    """The reference of a check, with what has been found out about it.
+    """A reference that is a model. process: its worker, request and folder. code: None for a folder."""
 
-    process: its worker, request and folder. code: None for a folder.
-    problem: why it cannot be used; it is raised when its outputs are needed.
-    notes: what the user should know about it.
-    """
-
-    settings: CheckSettings
+    context: Context
     process: ReferenceProcess
     code: Code | None
-    started: Started | None = None
-    prepared: Prepared | None = None
-    truth: Truth | None = None
-    problem: XverifyError | None = None
-    notes: tuple[str, ...] = ()
+    files: tuple[File, ...] = ()
 
     @property
-    def worker(self) -> Worker:
-        """Its worker."""
-        return self.process.worker
+    def workers(self) -> tuple[Worker, ...]:
+        """Its process."""
+        return (self.process.worker,)
 
     def __str__(self) -> str:
         return str(self.code) if self.code else f"{self.process.folder.name} ({self.process.framework})"
 
-    def open(self) -> None:
-        """Start the worker, and build a model whose inputs are known. What fails is kept for later."""
-        try:
-            self.process.phase("importing")
-            self.started = self.worker.start()
-            if self.code is None:
-                self.prepared = prepare(self.process, self.started)
-        except XverifyError as error:
-            self.problem = error
+    def open(self) -> Prepared | Started:
+        """Start the worker, and build a model whose inputs are known: that of a folder. Raises XverifyError."""
+        self.process.phase("importing")
+        started = self.process.worker.start()
+        return prepare(self.process, started) if self.code is None else started
 
-    def evaluate(self, opened: Opened, files: Sequence[Opened], make_cases: MakeCases) -> tuple[Cases, Meaning]:
-        """The input cases, and the exact outputs with their noise. Raises UsageError.
+    def known(self, ready: Future[Prepared | Started], files: Sequence[Opened], tools: Tools) -> Known:
+        """The exact outputs with their noise.
 
-        opened: a file under test. make_cases: makes cases for its inputs. files: all of them, of which one may fix the batch size.
+        ready: what ``open`` returned. files: those under test that could be opened; one of them may fix the batch size.
+        Raises UsageError.
         """
+        if not files:
+            prepared = None if ready.exception() else ready.result()
+            return self._told(None, self.process, prepared if isinstance(prepared, Prepared) else None, None)
         try:
-            if self.problem is not None:
-                raise self.problem
-            if self.code is None:
-                cases = folder_cases(self.process.folder.spec, [each.signature for each in files], self.settings)
-            else:
-                assert self.started is not None
-                cases, spec = code_cases(self.process, opened, make_cases(), self.settings)
-                folder = replace(self.process.folder, spec=spec)
-                self.process = replace(self.process, folder=folder)
-                self.prepared = prepare(self.process, self.started)
-            return cases, self._meaning(cases)
+            return self._evaluated(ready.result(), files, tools)
         except UsageError as error:
             raise (error if str(error).startswith("--") else UsageError(f"--against {self}: {error}")) from None
         except SubjectError as error:
             raise UsageError(f"--against {self}: {error}") from None
 
-    def _meaning(self, cases: Cases) -> Meaning:
-        """The exact outputs for these cases."""
-        assert self.prepared is not None
-        spec, space = self.process.folder.spec, self.process.space
+    def _evaluated(self, ready: Prepared | Started, files: Sequence[Opened], tools: Tools) -> Known:
+        settings, process = self.context.settings, self.process
+        if isinstance(ready, Prepared):
+            prepared = ready
+            cases = folder_cases(process.folder.spec, [each.signature for each in files], settings)
+        else:
+            cases, spec = code_cases(process, files[0], tools.guess(files[0])[0], settings)
+            process = replace(process, folder=replace(process.folder, spec=spec))
+            prepared = prepare(process, ready)
+        asked, paths = self._for_cases(process, cases)
+        few = replace(prepared, inputs=paths[0], few_inputs=paths[1])
+        found = truth.evaluate(asked, few, truth.compute_float32(asked, few))
+        if found.inconsistent:
+            raise UsageError(f"--against {self}: {found.inconsistent}")
+        if found.random:
+            return self._told(Absent(found.random), process, prepared, None)
+        says = summary.reference(asked.request, few, Export(), found, ()).floor
+        modelled = found.noise_floors is not None
+        meaning = Meaning(
+            found.outputs, found.float32, self._floors(found), modelled, found.precision, says, unmoved=found.unmoved
+        )
+        source = ModelSource(asked.folder, asked.request, prepared)
+        about = partial(_about_weights, prepared, settings.weights is not None, tools.graphs)
+        target = Target(cases, meaning, source=source, about_weights=about)
+        return replace(self._told(target, asked, prepared, found), notes=tuple(_notes(prepared, found)))
+
+    def _for_cases(self, process: ReferenceProcess, cases: Cases) -> tuple[ReferenceProcess, tuple[Path, Path]]:
+        """The process with a request for these cases, and the files of the cases and of their first items."""
+        spec, space = process.folder.spec, process.space
         batch, fixed = batch_of(spec, cases.arrays), self.code is None
-        request = replace(self.process.request, batch=batch, cases=cases.count)
+        request = replace(process.request, batch=batch, cases=cases.count)
         inputs, outputs = (described(each, batch, fixed) for each in (spec.inputs, spec.outputs))
-        state = resolve_state(self.settings, inputs, outputs, str(self))
-        process = replace(self.process, request=request, state=state)
+        state = resolve_state(self.context.settings, inputs, outputs, str(self))
         path = few = space / "cases.npz"
         npz.save_file(dict(cases.arrays), path)
         if batch > JUDGED_ITEMS:
             few = space / "few-cases.npz"
             npz.save_file(probe.first_items(cases.arrays, spec, JUDGED_ITEMS), few)
-        prepared = replace(self.prepared, inputs=path, few_inputs=few)
-        float32 = truth.compute_float32(process, prepared)
-        found = truth.evaluate(process, prepared, float32)
-        if found.inconsistent:
-            raise UsageError(f"--against {self}: {found.inconsistent}")
-        if found.random:
-            raise RandomReference(found.random)
-        self.process, self.truth = process, found
-        self.notes = tuple(self._notes(prepared, found))
-        says = summary.reference(request, prepared, Export(), found, ()).floor
-        return Meaning(
-            found.outputs,
-            found.float32,
-            self._floors(found),
-            found.noise_floors is not None,
-            found.precision,
-            says,
-            unmoved=found.unmoved,
-        )
+        return replace(process, request=request, state=state), (path, few)
 
     def _floors(self, found: Truth) -> Floors:
         """The noise of the outputs."""
         if found.noise_floors is None:
             return perturbation_floors(found.outputs, [found.float32])
-        return found.noise_floors if self.settings.steps is None else grown(found.noise_floors, found.outputs)
+        return found.noise_floors if self.context.settings.steps is None else grown(found.noise_floors, found.outputs)
 
-    def _notes(self, prepared: Prepared, found: Truth) -> list[str]:
-        notes = [prepared.replaced_weights.replace("this run uses", "the reference has")]
-        if found.precision_problem:
-            notes.append(f"the reference is not in float64: {found.precision_problem}")
-        if found.replay_problem:
-            notes.append(f"the layers of the reference cannot be replayed: {found.replay_problem}")
-        return [note for note in notes if note]
+    def _told(
+        self, target: Target | Absent | None, process: ReferenceProcess, prepared: Prepared | None, found: Truth | None
+    ) -> Known:
+        """The reference as a result tells it, as far as it is known."""
+        told = summary.reference(process.request, prepared, Export(), found, found.layers if found else ())
+        source = prepared.weights_source if prepared else "unknown weights"
+        return Known(target, replace(told, framework=f"{self}, with {source}"), summary.weights(prepared))
 
-    def source(self) -> ModelSource:
-        """What it is built from when it is timed. Its outputs are known."""
-        assert self.prepared is not None
-        return ModelSource(self.process.folder, self.process.request, self.prepared)
 
-    # -- the report ---------------------------------------------------------------------------------------------------
+def _notes(prepared: Prepared, found: Truth) -> Iterator[str]:
+    """What the user should know about the reference."""
+    replaced = prepared.replaced_weights.replace("this run uses", "the reference has")
+    if replaced:
+        yield replaced
+    if found.precision_problem:
+        yield f"the reference is not in float64: {found.precision_problem}"
+    if found.replay_problem:
+        yield f"the layers of the reference cannot be replayed: {found.replay_problem}"
 
-    def summary(self) -> ReferenceSummary:
-        """What the files were compared with."""
-        layers = self.truth.layers if self.truth else ()
-        found = summary.reference(self.process.request, self.prepared, Export(), self.truth, layers)
-        source = self.prepared.weights_source if self.prepared else "unknown weights"
-        return replace(found, framework=f"{self}, with {source}")
 
-    def weights(self) -> WeightsSummary:
-        """The weights of the reference."""
-        return summary.weights(self.prepared)
+def _about_weights(prepared: Prepared, given: bool, graphs: Worker | None, opened: Opened) -> str:
+    """A sentence about weights that differ; "" when they are known not to, or when the user named them.
 
-    def explained(self, error: Error, opened: Opened, graphs: Worker | None) -> Error:
-        """The error of a file that is DIFFERENT, with what is known about its weights.
-
-        graphs: the worker that reads ONNX graphs.
-        """
-        says = self._about_weights(opened, graphs)
-        return replace(error, reason="; ".join(filter(None, [says, error.reason])) or None)
-
-    def _about_weights(self, opened: Opened, graphs: Worker | None) -> str:
-        """A sentence about weights that differ; "" when they are known not to, or when the user named them."""
-        assert self.prepared is not None
-        given, source = self.settings.weights is not None, self.prepared.weights_source
-        step = "give the weights the file was made from with --weights"
-        perhaps = f"the reference has {source}: if the file was made from other weights, {step}"
-        try:
-            if not opened.is_onnx or graphs is None:
-                return "" if given else perhaps
-            weights = str(self.prepared.weights)
-            found = graphs.ask(CompareWeights(str(opened.path.resolve()), weights))
-        except SubjectError:
-            return "" if given else perhaps
-        sentences, count = found.sentences, len(found.sentences)
-        if found.found == found.known:
-            return ""
-        if not given and 2 * count > found.named:
-            return (
-                f"{count} of {found.named} weights of the file are not those of the reference, which has {source} "
-                f"({sentences[0]}): {step}"
-            )
-        if sentences:
-            more = f"; and {count - SHOWN} more weights differ" if count > SHOWN else ""
-            return "; ".join(sentences[:SHOWN]) + more
-        return "" if given else perhaps
+    given: whether the user named them. graphs: the worker that reads ONNX graphs.
+    """
+    source, step = prepared.weights_source, "give the weights the file was made from with --weights"
+    perhaps = "" if given else f"the reference has {source}: if the file was made from other weights, {step}"
+    if not opened.is_onnx or graphs is None:
+        return perhaps
+    try:
+        found = graphs.ask(CompareWeights(str(opened.path.resolve()), str(prepared.weights)))
+    except SubjectError:
+        return perhaps
+    sentences, count = found.sentences, len(found.sentences)
+    if found.found == found.known:
+        return ""
+    if not given and 2 * count > found.named:
+        return (
+            f"{count} of {found.named} weights of the file are not those of the reference, which has {source} "
+            f"({sentences[0]}): {step}"
+        )
+    if sentences:
+        more = f"; and {count - SHOWN} more weights differ" if count > SHOWN else ""
+        return "; ".join(sentences[:SHOWN]) + more
+    return perhaps

@@ -24,10 +24,6 @@ LONG_SUM = 2**20  # terms; the order of the terms of such a sum may change from 
 SHOWN = 3  # operators that a reason names
 
 
-class RandomReference(Exception):
-    """The outputs of the reference change from call to call, so nothing can be compared with them."""
-
-
 def randomness(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker | None) -> str:
     """By how much two calls of a file on one input differ, and why; "" when they agree.
 

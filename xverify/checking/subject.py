@@ -26,26 +26,31 @@ LONGEST_NAME = 50_000  # bytes; a zip archive has names of 65,535 at most
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A file that a worker has opened.
-
-    label: the name of the row. signature: its inputs and outputs.
-    environment: versions and settings of the runtime.
-    state: in a sequence, input -> the output of the step before that it is given.
-    """
+class File:
+    """A model file on one runtime. label: the name of its row. worker: the process that opens it."""
 
     label: str
     path: Path
     form: type[ModelFile]
     worker: Worker
-    signature: Signature
-    environment: Mapping[str, object]
-    state: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_onnx(self) -> bool:
         """Whether the file is an ONNX graph, whose own meaning can be computed node by node."""
         return self.form.title == "ONNX file"
+
+
+@dataclass(frozen=True)
+class Opened(File):
+    """A file that its worker has opened.
+
+    signature: its inputs and outputs. environment: versions and settings of the runtime.
+    state: in a sequence, input -> the output of the step before that it is given.
+    """
+
+    signature: Signature
+    environment: Mapping[str, object]
+    state: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_worker(
@@ -68,14 +73,12 @@ def make_worker(
     )
 
 
-def open_file(label: str, path: Path, worker: Worker, settings: CheckSettings) -> Opened:
+def open_file(file: File, settings: CheckSettings) -> Opened:
     """Start the worker and open the file. Raises SubjectError."""
-    started = worker.start()
-    _, signature = build(path, worker, settings)
+    started = file.worker.start()
+    _, signature = build(file.path, file.worker, settings)
     _check_names(signature)
-    form = worker.adapter
-    assert issubclass(form, ModelFile)
-    return Opened(label, path, form, worker, signature, started.environment)
+    return Opened(**vars(file), signature=signature, environment=started.environment)
 
 
 def _check_names(signature: Signature) -> None:

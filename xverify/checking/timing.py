@@ -6,27 +6,30 @@ baseline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from operator import methodcaller
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from .. import host
 from ..engine.process_runs import ProcessRuns
+from ..errors import Failed, SubjectError
 from ..framework.modelfile import Tensor
 from ..processes import allocator
-from ..results.records import Result, Row, Settings, overall
+from ..results.records import Error, Result, Row, Settings, overall
 from ..results.verdicts import Outcome
 from ..timing.noise import Seen
+from ..weights import npz
+from ..workload.keys import case_key
 from ..workload.options import ALLOCATORS, EFFORTS
-from .figures import unmet
-from .judge import CONVERSION, RUNTIME, conversion
-from .timed import TimedFile, TimedModel, TimedRow
-
-if TYPE_CHECKING:
-    from .candidate import Candidate
-    from .run import Check
+from ..workload.request import Request
+from .candidate import REFERENCE, Checked, Context, ModelSource, Target
+from .computing import FIRST
+from .figures import Condition, unmet
+from .judge import conversion, exact_conversion
+from .report import questions, row_of
+from .timed import Before, FileSource, ReferenceSource, TimedRow, first_case
 
 CHANNELS = {1, 3, 4}  # an input of four axes with so many channels is taken for images
 SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)
@@ -43,110 +46,135 @@ def batch_and_item(tensors: Sequence[Tensor]) -> tuple[int, str]:
     return 1, "call"
 
 
-class FileTiming:
-    """Times the files of a check.
+def time_files(
+    context: Context, result: Result, checked: Sequence[Checked], target: Target | None, wanted: Sequence[Condition]
+) -> Result:
+    """Time the files of a check, all of whose workers have ended. Returns the result with their speeds.
 
-    check: the check, all of whose workers have ended. result: its result, without speeds.
+    result: without speeds. target: the reference; None without one. wanted: the conditions of --accept.
     """
+    settings = _settings(context, result)
+    rows = (*_reference_row(context, target), *result.rows)
+    one = _one_item(checked, target)
+    timed = _timed_rows(context, replace(settings, cases=1), rows, checked, target, wanted, one)
+    notes = list(filter(None, [allocator.without_effect()]))
+    return FileTiming(context, replace(result, settings=settings, item=one), rows, timed, notes).execute()
 
-    def __init__(self, check: Check, result: Result) -> None:
-        self.check, self.result = check, result
-        self.asked = RUNTIME if check.settings.against is None else CONVERSION
-        self.settings = self._settings()
-        self.request = replace(self.settings, cases=1)
-        self.notes = list(filter(None, [allocator.without_effect()]))
-        self.model = self._timed_model()
-        self.rows = [*self._reference_row(), *result.rows]
-        self.files = self._files()
-        self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
-        self.runs = ProcessRuns(
-            self.files,
-            self.request,
-            check.clock,
-            check.listener,
-            self.notes,
-            Seen(),
-            self.background,
-            methodcaller("next_worker"),
-        )
 
-    def _settings(self) -> Settings:
-        """The settings of the check with those of the timing."""
-        asked = self.check.settings
-        return replace(
-            self.result.settings,
-            effort=asked.effort or EFFORTS[0],
-            allocator=asked.allocator or ALLOCATORS[0],
-            pin=tuple(asked.pin),
-            warmup=asked.warmup,
-            rerun=asked.rerun,
-        )
+def _settings(context: Context, result: Result) -> Settings:
+    """The settings of the check with those of the timing."""
+    asked = context.settings
+    return replace(
+        result.settings,
+        effort=asked.effort or EFFORTS[0],
+        allocator=asked.allocator or ALLOCATORS[0],
+        pin=tuple(asked.pin),
+        warmup=asked.warmup,
+        rerun=asked.rerun,
+    )
 
-    def _timed_model(self) -> TimedModel | None:
-        """The reference as a row, when it is a model whose outputs are known."""
-        source, target = self.check.source, self.check.target
-        if source is None or target is None:
-            return None
+
+def _one_item(checked: Sequence[Checked], target: Target | None) -> str:
+    """What one item of all files is called."""
+    files = [*([target.file] if target and target.file else []), *(each.evaluated for each in checked)]
+    items = {batch_and_item(each.cases.tensors)[1] for each in files if each is not None}
+    return "image" if items == {"image"} else "call"
+
+
+def _reference_row(context: Context, target: Target | None) -> Iterator[Row]:
+    """The row of a reference that can be timed: a model, or a file, whose runtime is compared with its own exact outputs."""
+    if target is not None and target.source is not None:
         batch, _ = batch_and_item(target.cases.tensors)
-        return TimedModel(
-            self.check, replace(self.request, batch=batch), source, target, self.check.space / "timed.npz"
-        )
+        yield ReferenceSource(context, target.source, batch, context.space).row(_of_model(target))
+    elif target is not None and target.file is not None:
+        file = target.file
+        judged = target.judged or conversion(file.computed, target.meaning, None, target.cases.count)
+        reference = Checked(file.opened, file.opened.environment, file)
+        yield row_of(context, reference, questions(context.settings)[-1], judged)
 
-    def _reference_row(self) -> list[Row]:
-        """The row of a reference that can be timed: a model, or a file, whose runtime is compared with its own exact outputs."""
-        against, target = self.check.against, self.check.target
-        if self.model is not None:
-            return [self.model.row()]
-        if against is None or against.computed is None or target is None:
-            return []
-        judged = against.judged or conversion(against.computed, target.meaning, None, target.cases.count)
-        return [self.check.row(against, self.asked, judged)]
 
-    def _files(self) -> list[TimedRow]:
-        """All that is timed, also files that failed, in the order of the rows."""
-        check, rows = self.check, iter(self.rows)
-        first = [check.against] if len(self.rows) > len(self.result.rows) and check.against is not None else []
-        subjects = [*first, *check.candidates]
-        found = [file.cases.tensors for file in subjects if file.cases is not None]
-        items = {batch_and_item(tensors)[1] for tensors in found}
-        self.item = "image" if items == {"image"} else "call"
-        files: list[TimedRow] = []
-        if self.model is not None:
-            next(rows)
-            self.model.request = replace(self.model.request, batch=self._items(self.model.request.batch))
-            files.append(self.model)
-        for index, file in enumerate(subjects):
-            mine = []
-            for row in rows:  # the rows of a file end with the question that was asked
-                mine.append(row)
-                if row.task == self.asked:
-                    break
-            known = any(file.label == each.label for each in files)  # the same file twice
-            files.append(
-                TimedFile(
-                    label=f"{file.label} ({index + 1})" if known else file.label,
-                    check=check,
-                    request=replace(self.request, batch=self._batch(file)),
-                    file=file,
-                    error=mine[-1].error,
-                    other=max(
-                        (row.error for row in mine[:-1] if row.error),
-                        key=lambda error: error.verdict.rank,
-                        default=None,
-                    ),
-                    accepts=bool(check.wanted) and not unmet(check.wanted, mine[-1].figures),
-                    inputs=check.space / f"timed-{index}.npz",
-                )
-            )
-        return files
+def _of_model(target: Target) -> Error:
+    """The error of the outputs of a model in float32."""
+    meaning = target.meaning
+    return exact_conversion(meaning.float32, meaning, {}, range(target.cases.count)).error
 
-    def _batch(self, file: Candidate) -> int:
-        """Items of a call of this file."""
-        return self._items(batch_and_item(file.cases.tensors)[0]) if file.cases is not None else 1
 
-    def _items(self, images: int) -> int:
-        """Items of a call. images: in a call, where there are some."""
-        return images if self.item == "image" else 1
+def _timed_rows(
+    context: Context,
+    request: Request,
+    rows: Sequence[Row],
+    checked: Sequence[Checked],
+    target: Target | None,
+    wanted: Sequence[Condition],
+    one: str,
+) -> list[TimedRow]:
+    """All that is timed, also files that failed, in the order of the rows. one: what one item is called."""
+    asked, remaining = questions(context.settings)[-1], iter(rows)
+    timed: list[TimedRow] = []
+    if target is not None and target.source is not None:
+        next(remaining)
+        timed.append(_timed_model(context, request, target, target.source, one))
+    reference = [Checked(target.file.opened, evaluated=target.file)] if target and target.file else []
+    for index, each in enumerate([*reference, *checked]):
+        mine: list[Row] = []
+        while not mine or mine[-1].task != asked:  # the rows of a file end with the question that was asked
+            mine.append(next(remaining))
+        label = each.file.label
+        if any(label == other.label for other in timed):  # the same file twice
+            label = f"{label} ({index + 1})"
+        source = FileSource(context, each.file, context.space / f"timed-{index}.npz")
+        tensors = each.evaluated.cases.tensors if each.evaluated else ()
+        mine_asked = replace(request, batch=_batch(tensors, one))
+        before = _before(each, mine, wanted, source.inputs)
+        timed.append(TimedRow(label, context, mine_asked, source, source.worker, before))
+    return timed
+
+
+def _timed_model(context: Context, request: Request, target: Target, model: ModelSource, one: str) -> TimedRow:
+    """The reference, when it is a model."""
+    batch, _ = batch_and_item(target.cases.tensors)
+    source = ReferenceSource(context, model, batch if one == "image" else 1, context.space / "timed.npz")
+    npz.save_file(first_case(target.cases.arrays), source.inputs)
+    before = Before(_of_model(target), target.meaning, first_case(target.meaning.float32))
+    request = replace(request, batch=source.batch)
+    return TimedRow(f"{model.folder.name}{REFERENCE}", context, request, source, source.worker, before)
+
+
+def _before(checked: Checked, rows: Sequence[Row], wanted: Sequence[Condition], inputs: Path) -> Before | SubjectError:
+    """What was judged of a file, or why it cannot be timed. rows: its rows. inputs: where to write the first input case."""
+    evaluated, error = checked.evaluated, rows[-1].error
+    if checked.failure is not None or evaluated is None or error is None:
+        return checked.failure or Failed("nothing was computed")
+    names = {case_key(FIRST, tensor.name) for tensor in evaluated.opened.signature.inputs}
+    cases = npz.OnDisk(evaluated.computed.inputs)
+    npz.save_file({key: cases[key] for key in cases if key in names}, inputs)
+    others = [row.error for row in rows[:-1] if row.error]
+    return Before(
+        error,
+        evaluated.own,
+        first_case(evaluated.computed.own),
+        other=max(others, key=lambda each: each.verdict.rank, default=None),
+        accepts=bool(wanted) and not unmet(wanted, rows[-1].figures),
+    )
+
+
+def _batch(tensors: Sequence[Tensor], one: str) -> int:
+    """Items of a call. one: what one item is called."""
+    return batch_and_item(tensors)[0] if one == "image" else 1
+
+
+class FileTiming:
+    """Times the rows of a check. result: without speeds. rows: with that of the reference. notes: of the timing."""
+
+    def __init__(
+        self, context: Context, result: Result, rows: Sequence[Row], files: Sequence[TimedRow], notes: list[str]
+    ) -> None:
+        self.context, self.result, self.rows, self.files, self.notes = context, result, rows, files, notes
+        self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
+        request = replace(result.settings, cases=1)
+        clock, listener = context.clock, context.listener
+        next_worker = methodcaller("next_worker")
+        self.runs = ProcessRuns(files, request, clock, listener, notes, Seen(), self.background, next_worker)
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
@@ -154,7 +182,7 @@ class FileTiming:
         """Time the files. Returns the result with their speeds."""
         complete = True
         try:
-            with self.check.clock.doing("starting"):
+            with self.context.clock.doing("starting"):
                 for done in [self.background.submit(self._open, each) for each in self.files]:
                     done.result()
             if any(each.active for each in self.files):
@@ -178,7 +206,7 @@ class FileTiming:
         going = True
         while going:
             self.runs.time()
-            with self.check.clock.doing("judging"):
+            with self.context.clock.doing("judging"):
                 for file in self.files:
                     file.judge_timed()
             self.runs.report()
@@ -192,7 +220,7 @@ class FileTiming:
         timed = iter(zip(self.files, self.runs.speeds()))
         rows: list[Row] = []
         for row in self.rows:
-            if row.task == self.asked:
+            if row.task == self.result.tasks[-1]:
                 file, speed = next(timed)
                 row = file.in_row(row, speed)
             rows.append(row)
@@ -208,10 +236,9 @@ class FileTiming:
             self.result,
             rows=tuple(rows),
             verdict=self._verdict(rows),
-            settings=replace(self.settings, batch=self.files[0].request.batch),
+            settings=replace(self.result.settings, batch=self.files[0].request.batch),
             notes=(*self.result.notes, *self.notes),
             timeline={**self.result.timeline, "unavoidable_seconds": unavoidable},
-            item=self.item,
             noise=self.runs.noise.describe(),
             complete=complete,
         )
@@ -223,5 +250,5 @@ class FileTiming:
         for before, row in zip(self.result.rows, rows[first:]):
             worse = row.error is not None and before.error is not None and row.error.verdict > before.error.verdict
             found += [row] if worse or row.status != before.status else []
-        outcome = overall(found, self.settings.strict) if found else Outcome.PASS
+        outcome = overall(found, self.result.settings.strict) if found else Outcome.PASS
         return max(self.result.verdict, outcome, key=SEVERITY.index)

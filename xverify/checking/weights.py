@@ -15,7 +15,7 @@ from ..weights import sharded
 from ..weights.stored import Stored
 from .explaining import stored_weights
 from .options import CheckSettings
-from .subject import make_worker, open_file
+from .subject import File, make_worker, open_file
 
 ONNX = "onnx"
 
@@ -64,7 +64,7 @@ def _open(path: Path, form: type[ModelFile], trust: bool) -> Stored:
     with temporary_folder() as space:
         worker = make_worker(path.name, form, space, settings, Listener())
         try:
-            return stored_weights(open_file(path.name, path, worker, settings))
+            return stored_weights(open_file(File(path.name, path, form, worker), settings))
         except SubjectError as error:
             raise WeightsError(f"{path}: {error}") from None
         finally:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..checking.candidate import REFERENCE, Target
+from ..checking.candidate import REFERENCE, ModelSource, Target
 from ..checking.computing import Cases, sized
 from ..checking.judge import CONVERSION, RUNTIME
 from ..checking.meaning import Meaning
 from ..checking.options import CheckSettings
-from ..checking.run import Check
-from ..checking.timed import ModelSource
+from ..checking.run import check_files
 from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..reference import summary
@@ -39,9 +38,9 @@ class Against:
         arrays, count, truth = npz.load_file(self.prepared.inputs), self.request.cases, self.truth
         cases = Cases(arrays, count, ("random",) * count, sized(arrays))
         floors = truth.noise_floors
-        return Target(
-            cases, Meaning(truth.outputs, truth.float32, floors, floors is not None, truth.precision, self.describe())
-        )
+        modelled = floors is not None
+        meaning = Meaning(truth.outputs, truth.float32, floors, modelled, truth.precision, self.describe())
+        return Target(cases, meaning, source=ModelSource(self.folder, self.request, self.prepared))
 
     def describe(self) -> str:
         """Where the outputs come from, as a phrase."""
@@ -53,10 +52,7 @@ def check(path: Path, against: Against, settings: CheckSettings, made: str, list
     # The check has its reference already, so it opens no file for it.
     asked = replace(settings, against=against.prepared.inputs)
     with temporary_folder() as space:
-        checking = Check([path], asked, listener, space)
-        checking.target = against.target()
-        checking.source = ModelSource(against.folder, against.request, against.prepared)
-        result = checking.execute()
+        result = check_files([path], asked, listener, space, against.target())
     reference = summary.reference(against.request, against.prepared, Export(), against.truth, against.truth.layers)
     command = result.settings.asked.changed(against=against.source)
     return replace(

@@ -1,8 +1,9 @@
-"""The requests to a worker before timing: build the model, load the weights, and make the first two steps."""
+"""What subjects are built from, and the requests to a worker before timing: build, load the weights, make two steps."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from .. import messages
 from ..errors import Unsupported
@@ -11,60 +12,93 @@ from ..messages.training import PrepareTraining, TrainingPrepared
 from ..processes.worker import Worker
 from ..reference.build import Export, Prepared, build_question
 from ..reference.folding import Folding
+from ..workload.objective import has_own_step
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .stages import Built, Subject
 
 
-def build(
-    worker: Worker, subject: Subject, request: Request, folder: ModelFolder, prepared: Prepared, export: Export
-) -> Built:
-    """Build the model of a subject, load the weights, and read them back.
+class Source(Protocol):
+    """What a subject is built from: a model folder, a model file, or the model that a file was made of."""
 
-    Raises SubjectError when that fails, or when the subject needs an ONNX export and there is none.
-    """
-    adapter, reference = subject.adapter, request.reference
-    if adapter.runs_export and export.problem:
-        raise Unsupported(export.problem)
-    question = build_question(folder, adapter.name, export.onnx, subject.mode, request.trains, request.batch)
-    # Only torch computes weights from others, so that with another reference nothing is folded.
-    entries = folder.folded(adapter.reads()) if reference == "torch" else ()
-    folding = Folding.of(entries, prepared, adapter.reads())
-    if folding.names and request.trains:
-        raise Unsupported(
-            f"{adapter.reads()}.py holds the computed weight {folding.names[0]}, as names.toml says, and training changes what the "
-            "reference computes it from: compare inference, or give the port what the reference computes it from"
+    @property
+    def building(self) -> str:
+        """What ``build`` does, as a phrase for the progress listener."""
+
+    def build(self, worker: Worker) -> Built:
+        """Build the model in a worker that is started. Raises SubjectError."""
+
+    def first_steps(self, worker: Worker) -> messages.Prepared | TrainingPrepared:
+        """Make the callable, and call it twice. Raises SubjectError."""
+
+
+@dataclass(frozen=True)
+class FolderSource:
+    """A subject of a model folder. prepared, export: the weights, the inputs and the ONNX export."""
+
+    request: Request
+    folder: ModelFolder
+    subject: Subject
+    prepared: Prepared
+    export: Export = field(default_factory=Export)
+    building: str = "building the model, loading the weights"
+
+    def build(self, worker: Worker) -> Built:
+        """Build the model, load the weights, and read them back.
+
+        Raises SubjectError when that fails, or when the subject needs an ONNX export and there is none.
+        """
+        subject, request, folder, prepared, export = self.subject, self.request, self.folder, self.prepared, self.export
+        adapter, reference = subject.adapter, request.reference
+        if adapter.runs_export and export.problem:
+            raise Unsupported(export.problem)
+        question = build_question(folder, adapter.name, export.onnx, subject.mode, request.trains, request.batch)
+        # Only torch computes weights from others, so that with another reference nothing is folded.
+        entries = folder.folded(adapter.reads()) if reference == "torch" else ()
+        folding = Folding.of(entries, prepared, adapter.reads())
+        if folding.names and request.trains:
+            raise Unsupported(
+                f"{adapter.reads()}.py holds the computed weight {folding.names[0]}, as names.toml says, and training changes what "
+                "the reference computes it from: compare inference, or give the port what the reference computes it from"
+            )
+        precision = request.optimizer.recipe.precision if request.optimizer else "float32"
+        built = worker.ask(replace(question, expected=folding.shapes(), precision=precision))
+        folding.check(built.shapes)
+        by_onnx = adapter.weights_route == "onnx" and export.weights is not None
+        weights = export.weights if by_onnx and export.weights is not None else prepared.weights
+        digest = worker.ask(messages.Load(str(folding.file(weights, worker.folder)), prepared.buffers))
+        route = f"canonical -> {adapter.name}"
+        if adapter.runs_export:
+            route = f"{reference} -> ONNX"
+        elif by_onnx:
+            route = f"{reference} -> ONNX -> {adapter.name}"
+        own = folding.digest() if folding.names else ""
+        found = Built(built.seconds, built.fused_parameters, route, digest, folding.names, own)
+        return self.in_normal_form(found, worker)
+
+    def in_normal_form(self, built: Built, worker: Worker) -> Built:
+        """The same with the digest of the weights' normal form."""
+        fused = self.prepared.fused_parameters
+        if not fused:
+            return built
+        digest = worker.ask(messages.Digest(fused_parameters=dict(fused)))
+        return replace(built, weights_digest=digest, folded_digest=self.folded_digest(built))
+
+    def folded_digest(self, built: Built) -> str:
+        """The digest that the weights must have where computed ones are held; "" otherwise."""
+        return Folding(built.folded, self.prepared).digest() if built.folded else ""
+
+    def first_steps(self, worker: Worker) -> messages.Prepared | TrainingPrepared:
+        """Make the callable of this mode, and call it twice. A call is a forward pass, or a whole training step."""
+        request, mode, prepared = self.request, self.subject.mode, self.prepared
+        if request.optimizer is None:
+            return worker.ask(messages.Prepare(inputs=str(prepared.inputs), mode=mode))
+        training = PrepareTraining(
+            inputs=str(prepared.training),
+            mode=mode,
+            optimizer=request.optimizer,
+            match=request.match_optimizer,
+            time_input=request.time_input,
+            dropout=request.dropout_masks,
         )
-    precision = request.optimizer.recipe.precision if request.optimizer else "float32"
-    built = worker.ask(replace(question, expected=folding.shapes(), precision=precision))
-    folding.check(built.shapes)
-    by_onnx = adapter.weights_route == "onnx" and export.weights is not None
-    weights = export.weights if by_onnx and export.weights is not None else prepared.weights
-    digest = worker.ask(messages.Load(str(folding.file(weights, worker.folder)), prepared.buffers))
-    route = f"canonical -> {adapter.name}"
-    if adapter.runs_export:
-        route = f"{reference} -> ONNX"
-    elif by_onnx:
-        route = f"{reference} -> ONNX -> {adapter.name}"
-    own = folding.digest() if folding.names else ""
-    return Built(built.seconds, built.fused_parameters, route, digest, folding.names, own)
-
-
-def first_steps(
-    worker: Worker, request: Request, mode: str, prepared: Prepared, own_step: bool = False
-) -> messages.Prepared | TrainingPrepared:
-    """Make the callable of this mode, and call it twice. A call is a forward pass, or a whole training step.
-
-    own_step: whether the step is ``train_step`` of the model file.
-    """
-    if request.optimizer is None:
-        return worker.ask(messages.Prepare(inputs=str(prepared.inputs), mode=mode))
-    training = PrepareTraining(
-        inputs=str(prepared.training),
-        mode=mode,
-        optimizer=request.optimizer,
-        match=request.match_optimizer,
-        time_input=request.time_input,
-        dropout=request.dropout_masks,
-    )
-    return worker.ask(PrepareOwnStep(training) if own_step else training)
+        return worker.ask(PrepareOwnStep(training) if has_own_step(self.folder) else training)

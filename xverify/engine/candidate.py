@@ -8,13 +8,10 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from .. import messages
 from ..errors import SubjectError, Unsupported
-from ..messages.training import TrainingPrepared
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Export, Prepared
-from ..reference.folding import Folding
 from ..reference.layers import Captured, LayerReplay
 from ..reference.replayed import ReplayedLayers, capture_layers, replay_further, replay_layers
 from ..reference.truth import Truth
@@ -23,11 +20,11 @@ from ..results.verdicts import Verdict
 from ..training.learner import Learner
 from ..verdict.judgement import demanded, distance, doubtful
 from ..verdict.limits import EQUAL_RHO
-from ..workload.objective import has_own_step
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import building, checking, judging, learning, measuring
-from .stages import Built, Calls, History, Subject
+from . import checking, judging, learning, measuring
+from .building import FolderSource
+from .stages import Calls, History, Subject
 from .timed import TimedCandidate
 
 T = TypeVar("T")
@@ -36,11 +33,10 @@ T = TypeVar("T")
 class Candidate(TimedCandidate):
     """A subject of a run.
 
-    prepared, export: what its model is built from; see ``use``.
     distances: see ``_distances``; None before they are computed.
     """
 
-    build_phase = "building the model, loading the weights"
+    source: FolderSource
 
     def __init__(
         self,
@@ -54,8 +50,6 @@ class Candidate(TimedCandidate):
         super().__init__(subject.label, request, worker, listener, history)
         self.folder, self.subject = folder, subject
         self.room = measuring.output_bytes(folder.spec, request.batch)
-        self.prepared: Prepared | None = None
-        self.export = Export()
         self.replayed: ReplayedLayers | None = None
         self.training: Training | None = None
         self.distances: dict[int, float] | None = None
@@ -74,44 +68,23 @@ class Candidate(TimedCandidate):
 
     def use(self, prepared: Prepared, export: Export) -> None:
         """Take the weights, the inputs and the ONNX export that the model is built from and called with."""
-        self.prepared, self.export = prepared, export
+        self.source = FolderSource(self.request, self.folder, self.subject, prepared, export)
 
     def use_normal_form(self, prepared: Prepared) -> None:
         """Take the same weights in normal form, which is the same in every framework of the run, and its digest.
 
         See weights.normal_form.
         """
-        before, self.prepared = self.prepared, prepared
-        if self.built is None or before is None:
+        before, self.source = self.source.prepared, replace(self.source, prepared=prepared)
+        if self.built is None:
             return
         if self.active:
             with self._stage():
-                self.built = self._in_normal_form(self.built)
+                self.built = self.source.in_normal_form(self.built, self.worker)
         elif self.built.weights_digest == (self.built.folded_digest or before.weights_digest):
             # Its process has ended. Weights that were equal have equal sums.
-            own = Folding(self.built.folded, prepared).digest() if self.built.folded else ""
+            own = self.source.folded_digest(self.built)
             self.built = replace(self.built, weights_digest=own or prepared.weights_digest, folded_digest=own)
-
-    def _in_normal_form(self, built: Built) -> Built:
-        """The same with the digest of the weights' normal form."""
-        assert self.prepared is not None
-        fused = self.prepared.fused_parameters
-        if not fused:
-            return built
-        digest = self.worker.ask(messages.Digest(fused_parameters=dict(fused)))
-        own = Folding(built.folded, self.prepared).digest() if built.folded else ""
-        return replace(built, weights_digest=digest, folded_digest=own)
-
-    def _build(self) -> Built:
-        """Build the model, load the weights, and read them back."""
-        assert self.prepared is not None
-        built = building.build(self.worker, self.subject, self.request, self.folder, self.prepared, self.export)
-        return self._in_normal_form(built)
-
-    def _call_twice(self) -> messages.Prepared | TrainingPrepared:
-        assert self.prepared is not None
-        own = self.request.trains and has_own_step(self.folder)
-        return building.first_steps(self.worker, self.request, self.subject.mode, self.prepared, own)
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
@@ -215,8 +188,7 @@ class Candidate(TimedCandidate):
                 self.error = replace(found, reason=reason, timed_cases=self.error.timed_cases)
 
     def _wrong_weights(self, prepared: Prepared) -> Error | None:
-        assert self.built is not None
-        return judging.wrong_weights(self.built, prepared)
+        return judging.wrong_weights(self.built, prepared) if self.built is not None else None
 
     def learner(self) -> Learner:
         """The record of this candidate for the training-parity checks. Its warm-up must be complete."""

@@ -230,18 +230,20 @@ class Run:
             started = {each.label: self.background.submit(each.start) for each in self.candidates}
             self.prepared = prepared = build.prepare(self.process)
             self.turns = self._fitting(prepared)
-            export = Export()
+            for candidate in self.candidates:
+                candidate.use(prepared, Export())
 
             def build_model(candidate: Candidate) -> None:
                 started[candidate.label].result()
-                candidate.use(prepared, export)
                 candidate.build()
 
             first = self.turns[0]
             by_onnx = [each for each in first if each.subject.needs_export]
             built = [self.background.submit(build_model, each) for each in first if each not in by_onnx]
             wanted = any(each.subject.needs_export for each in self.candidates)
-            self.export = export = build.export(self.process, prepared, wanted)
+            self.export = build.export(self.process, prepared, wanted)
+            for candidate in by_onnx:
+                candidate.use(prepared, self.export)
             built += [self.background.submit(build_model, each) for each in by_onnx]
             self.float32 = truth.compute_float32(self.process, prepared)
             for done in built:

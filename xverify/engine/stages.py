@@ -133,20 +133,19 @@ class Timed:
     @classmethod
     def of(cls, blocks: list[TimedBlock]) -> Timed:
         """Collect the blocks of a process run."""
-        kept = [block for block in blocks if block.outputs is not None]
+        kept = [(block, block.outputs) for block in blocks if block.outputs is not None]
         outputs, earlier = dict[int, Path](), dict[int, Path]()
-        for block in kept:
-            assert block.outputs is not None
-            before = outputs.get(block.sample.case, block.outputs)
-            if before != block.outputs:
+        for block, path in kept:
+            before = outputs.get(block.sample.case, path)
+            if before != path:
                 earlier[block.sample.case] = before
-            outputs[block.sample.case] = block.outputs
+            outputs[block.sample.case] = path
         return cls(
             samples=tuple(block.sample for block in blocks),
             outputs=outputs,
             earlier=earlier,
-            unfinished=tuple(block.unfinished_seconds for block in kept),
-            peak_rss_mib=next((block.peak_rss_mib for block in kept if block.peak_rss_mib is not None), None),
+            unfinished=tuple(block.unfinished_seconds for block, _ in kept),
+            peak_rss_mib=next((block.peak_rss_mib for block, _ in kept if block.peak_rss_mib is not None), None),
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import ClassVar
 
 from .. import messages
 from ..errors import Crashed, Failed, SubjectError
@@ -20,21 +19,22 @@ from ..timing.speed import Measurements
 from ..workload.request import Request
 from . import measuring
 from .again import Again, measure_again
+from .building import Source
 from .stages import Built, History, Measured, Repeated, Timed, TimedBlock, Warmed
 
 
 class TimedCandidate:
     """A subject that is timed, with its worker and the records of its stages so far.
 
-    A subclass defines ``_build`` and ``_call_twice``, sets ``error`` when its outputs have been compared, and sets ``room``.
+    A subclass sets ``error`` when its outputs have been compared, ``room``, and ``source`` before it is built.
 
     label: the name of its row.
+    source: what it is built from.
     worker: the process of the current process run.
     history: the process runs of an earlier run that is resumed; empty when none is.
     """
 
-    # What ``build`` does, as a phrase for the progress listener.
-    build_phase: ClassVar[str] = "building the model"
+    source: Source
 
     def __init__(self, label: str, request: Request, worker: Worker, listener: Listener, history: History) -> None:
         self.label, self.request, self.worker, self.listener = label, request, worker, listener
@@ -79,19 +79,8 @@ class TimedCandidate:
 
     @property
     def seconds_per_call(self) -> float:
-        """The seconds of a call at the end of the warm-up."""
-        assert self.warmed is not None
-        return self.warmed.seconds_per_call
-
-    # -- what a subclass defines --------------------------------------------------------------------------------------
-
-    def _build(self) -> Built:
-        """Build the model in the worker, which is started. Raises SubjectError."""
-        raise NotImplementedError
-
-    def _call_twice(self) -> messages.Prepared | TrainingPrepared:
-        """Make the callable, and call it twice. Raises SubjectError."""
-        raise NotImplementedError
+        """The seconds of a call at the end of the warm-up; 0.0 before it."""
+        return self.warmed.seconds_per_call if self.warmed is not None else 0.0
 
     # -- failing ------------------------------------------------------------------------------------------------------
 
@@ -154,8 +143,8 @@ class TimedCandidate:
     def build(self) -> None:
         """Build the model."""
         if self.active:
-            with self._stage(self.build_phase):
-                self.built = self._build()
+            with self._stage(self.source.building):
+                self.built = self.source.build(self.worker)
 
     def warm(self, most: float | None = None) -> None:
         """Make the first two steps and warm up. Both are timed, so nothing else may run on the machine.
@@ -188,15 +177,15 @@ class TimedCandidate:
     def _first_steps(self) -> messages.Prepared | TrainingPrepared:
         """Make the first two steps. When the framework's compiler crashes and asks for a restart, repeat them in a new process."""
         try:
-            return self._call_twice()
+            return self.source.first_steps(self.worker)
         except Crashed:
             if not self.worker.wants_restart():
                 raise
         self.listener.phase(self.label, "its compiler crashed: starting its process again")
         self.worker.close()
         self.started = self.worker.start()
-        self.built = self._build()
-        return self._call_twice()
+        self.built = self.source.build(self.worker)
+        return self.source.first_steps(self.worker)
 
     def time_block(
         self, gate: Gate, index: int, case: int, calls: int, keep: bool, first_kept: bool
@@ -234,21 +223,18 @@ class TimedCandidate:
 
     def finish(self) -> None:
         """After timing: measure memory, compute the input cases that no timed call computed, and record the process run."""
-        if not self.active:
+        warmed, run = self.warmed, self.process_run()
+        if not self.active or warmed is None or run is None:
             return
         doing = "calling it on every input" if self.request.no_timing else "measuring memory"
         with self._stage(doing if self.first_run else ""):
-            assert self.warmed is not None
-            faults = self.worker.page_faults()
-            graphs = self.warmed.graph_count
+            faults, before = self.worker.page_faults(), warmed.page_faults
+            graphs = warmed.graph_count
             retraces = None if graphs is None else (self.worker.ask(messages.GraphCount()) or 0) - graphs
             if self.first_run:
-                self._measure(self.warmed)
+                self._measure(warmed)
             calls = sum(sample.calls for sample in self.timed.samples)
-            before = self.warmed.page_faults
             per_call = (faults - before) / calls if calls and faults is not None and before is not None else None
-            run = self.process_run()
-            assert run is not None
             again = measure_again(self.worker, self.measurements(), self.run)
             self.again = replace(again, pairs=again.pairs or self.again.pairs)
             run = replace(run, retraces=retraces, faults_per_call=per_call, repeated_blocks=again.blocks)
