@@ -126,13 +126,14 @@ def run_parts(
         [part] = parts
         return Run(part.request, part.folder, listener, file, keeper=keeper, inputs=part.inputs).execute()
     whole_clock = Clock(max_seconds)
-    whole: Result | None = None
+    results: list[Result] = []
     for index, part in enumerate(parts):
         clock = Clock(whole_clock.share(len(parts) - index))
         run = Run(part.request, part.folder, listener, None, clock=clock, keeper=keeper, inputs=part.inputs)
-        done = _joined(whole, run.execute(), part.request.strict)
+        done = _joined(results[-1] if results else None, run.execute(), part.request.strict)
         whole = replace(done, complete=done.complete and part is parts[-1])
         whole = replace(whole, notes=(*whole.notes, *overrun(max_seconds, whole.timeline)))
+        results.append(whole)
         stopped = any(note.startswith("interrupted") for note in done.notes)
         if file is not None:
             if stopped or part is parts[-1]:
@@ -141,8 +142,7 @@ def run_parts(
                 write_so_far(whole, file)
         if stopped:
             break
-    assert whole is not None
-    return whole
+    return results[-1]
 
 
 def _joined(whole: Result | None, done: Result, strict: bool) -> Result:

@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from ..errors import SubjectError
 from ..reference.layers import Captured, LayerReplay
 from ..reference.replayed import ReplayedLayers
 from ..reference.truth import Truth
 from ..results.records import Layers
-
-if TYPE_CHECKING:
-    from .budget import Clock
-    from .candidate import Candidate
+from .budget import Clock
+from .candidate import Candidate
 
 BuildKey = tuple[str, str]  # Subject.build_key
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import datetime
 import sys
 import time
-from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from .. import host
 from ..errors import SubjectError
@@ -23,8 +19,6 @@ from ..progress import Listener
 from ..receipts.keeping import Keeper
 from ..reference import activations, build, summary, truth
 from ..reference.build import Export, Prepared, ReferenceProcess
-from ..reference.layers import LayerReplay
-from ..reference.replayed import ReplayedLayers
 from ..results import file as result_file
 from ..results.records import Host, Result, Speed, WeightsSummary, overall
 from ..timing.noise import Seen
@@ -33,13 +27,14 @@ from ..verdict import outputs
 from ..version import __version__
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import learning, memory, replaying
+from . import memory
 from .budget import Clock, overrun
 from .candidate import Candidate
 from .process_runs import ProcessRuns
 from .repeat import faultless
 from .resume import Earlier, check_weights
 from .stages import History, Subject
+from .verdicts import OutputVerdicts, TrainingVerdicts, Verdicts
 
 
 class Run:
@@ -77,18 +72,12 @@ class Run:
         self.process: ReferenceProcess
         self.prepared: Prepared | None = None
         self.export = Export()
-        self.layers: tuple[str, ...] = ()  # of the reference, which may turn out to be none that can be judged
-        self.truth: truth.Truth | None = None
-        self.evaluated: Future[truth.Truth] | None = None  # where nothing is timed, while the subjects run
-        self.parity: learning.Parity[Any] | None = None
+        self.verdicts: Verdicts | None = None  # from when the reference is prepared
         self.candidates: list[Candidate] = []
         self.workers: list[Worker] = []
         self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
         self.noise = Seen()
         self.turns: list[list[Candidate]] = []
-        self.process_runs: ProcessRuns[Candidate]
-        self.layer_replay: LayerReplay | None = None
-        self.replayed: dict[replaying.BuildKey, ReplayedLayers] = {}
 
     def execute(self) -> Result:
         """Run the request to its result."""
@@ -133,7 +122,8 @@ class Run:
         """The result so far."""
         rows = tuple(each.row(speed) for each, speed in zip(self.candidates, self._speeds()))
         timeline = self.clock.timeline()
-        reference = summary.reference(self.request, self.prepared, self.export, self.truth, self._layers())
+        exact, layers = (self.verdicts.truth, self.verdicts.layers) if self.verdicts else (None, ())
+        reference = summary.reference(self.request, self.prepared, self.export, exact, layers)
         unavoidable = sum(each.measurements().unavoidable_seconds for each in self.candidates)
         return Result(
             model=self.folder.name,
@@ -178,32 +168,23 @@ class Run:
             self.notes.append(problem)
             self.listener.note(problem)
 
-    def _layers(self) -> tuple[str, ...]:
-        """The layers that the reference judges."""
-        if self.parity is not None:
-            return tuple(self.parity.layers)
-        return self.truth.layers if self.truth else ()
-
     # -- stages -------------------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
         """Start, time and judge the subjects, those that fit into memory at once in a turn of their own."""
         with self.clock.doing("starting"):
-            self._prepare()
-        if not self.request.trains:
-            self.layers = self.process.layers()
-            if self.request.no_timing:
-                self.evaluated = self.background.submit(self._evaluate)
-        self._measure_turn(0)
-        for number in range(1, len(self.turns)):
-            with self.clock.doing("starting"):
-                self._begin_turn(self.turns[number])
-            self._measure_turn(number)
+            prepared, verdicts = self._prepare()
+        for number, turn in enumerate(self.turns):
+            if number:
+                with self.clock.doing("starting"):
+                    prepared = self._begin_turn(turn, prepared)
+            self._measure_turn(number, prepared, verdicts)
 
-    def _measure_turn(self, number: int) -> None:
+    def _measure_turn(self, number: int, prepared: Prepared, verdicts: Verdicts) -> None:
         """Time and judge the process runs of a turn. Only what is not timed runs in parallel."""
-        self.process_runs = ProcessRuns(
-            self.turns[number],
+        turn = self.turns[number]
+        runs = ProcessRuns(
+            turn,
             self.request,
             self.clock.part(len(self.turns) - number),
             self.listener,
@@ -212,20 +193,24 @@ class Run:
             self.background,
             self._next_worker,
         )
-        self._time()
-        self.process_runs.begin_next()
+        self._time(runs)
+        runs.begin_next()
         with self.clock.doing("judging"):
-            self._judge(self.turns[number])
-        while self.process_runs.take_next():
+            verdicts.judge_again(self.candidates, prepared)
+            verdicts.judge([each for each in turn if not each.judged], self.candidates, prepared, runs.clock)
+        while runs.take_next():
             begun = time.monotonic()
-            self._time()
+            self._time(runs)
             with self.clock.doing("judging"):
-                self._judge_again()
-            self.process_runs.seconds.append(time.monotonic() - begun)
-            self.process_runs.begin_next()
+                verdicts.judge_again(self.candidates, prepared)
+            runs.seconds.append(time.monotonic() - begun)
+            runs.begin_next()
 
-    def _prepare(self) -> None:
-        """Prepare the weights and inputs of every subject, and build the models of the first process run."""
+    def _prepare(self) -> tuple[Prepared, Verdicts]:
+        """Prepare the weights and inputs of every subject, and build the models of the first process run.
+
+        Returns them, with the weights in normal form, and what judges the subjects.
+        """
         try:
             started = {each.label: self.background.submit(each.start) for each in self.candidates}
             self.prepared = prepared = build.prepare(self.process)
@@ -245,7 +230,7 @@ class Run:
             for candidate in by_onnx:
                 candidate.use(prepared, self.export)
             built += [self.background.submit(build_model, each) for each in by_onnx]
-            self.float32 = truth.compute_float32(self.process, prepared)
+            float32 = truth.compute_float32(self.process, prepared)
             for done in built:
                 done.result()
             for each in started.values():  # a later turn has the processes of its subjects already
@@ -254,21 +239,33 @@ class Run:
             self.background.shutdown(wait=False, cancel_futures=True)
             self._abandon(error)
             raise
-        self._use_normal_form(prepared)
+        prepared = self._use_normal_form(prepared)
         if self.keeper is not None:
             inputs = prepared.training if self.request.trains else prepared.inputs
             self.keeper.keep(self.request.task, prepared.weights, inputs)
+        self.verdicts = verdicts = self._verdicts(prepared, float32)
+        return prepared, verdicts
 
-    def _use_normal_form(self, prepared: Prepared) -> None:
-        """Give every candidate the weights in the normal form of all models that were built."""
+    def _verdicts(self, prepared: Prepared, float32: truth.Outputs) -> Verdicts:
+        """What judges the subjects. Where nothing is timed, the reference computes in float64 while they run."""
+        if self.request.trains:
+            return TrainingVerdicts(self.process, self.background)
+        verdicts = OutputVerdicts(self.process, float32, self.background)
+        if self.request.no_timing:
+            verdicts.begin_early(prepared)
+        return verdicts
+
+    def _use_normal_form(self, prepared: Prepared) -> Prepared:
+        """Give every candidate the weights in the normal form of all models that were built, and return them."""
         fused = {
             name: parts for each in self.candidates if each.built for name, parts in each.built.fused_parameters.items()
         }
-        self.prepared = prepared.in_normal_form(fused)
+        self.prepared = prepared = prepared.in_normal_form(fused)
         if self.earlier is not None:
             check_weights(self.earlier, self._weights())
         for candidate in self.candidates:
-            candidate.use_normal_form(self.prepared)
+            candidate.use_normal_form(prepared)
+        return prepared
 
     def _fitting(self, prepared: Prepared) -> list[list[Candidate]]:
         """The turns of candidates that fit into memory at once, which the user is told before any model is built."""
@@ -288,9 +285,8 @@ class Run:
         whole = judged.times(max(1.0, self.request.batch / build.JUDGED_ITEMS)) if judged else None
         return memory.Work(prepared.shapes, self.request.optimizer, whole, judged)
 
-    def _begin_turn(self, turn: list[Candidate]) -> None:
-        """Build the models of a later turn. The baseline goes on in a new process."""
-        assert self.prepared is not None
+    def _begin_turn(self, turn: list[Candidate], prepared: Prepared) -> Prepared:
+        """Build the models of a later turn, and return the weights. The baseline goes on in a new process."""
         baseline, run = self.candidates[0], 1 + max(each.run for each in self.candidates)
         for candidate in self.candidates:
             candidate.pause(candidate not in turn)
@@ -303,99 +299,17 @@ class Run:
             baseline.pause(True)
         for candidate in turn:
             candidate.run = run
-            candidate.use(self.prepared, self.export)
+            candidate.use(prepared, self.export)
         for built in [self.background.submit(each.build) for each in turn]:
             built.result()
-        self._use_normal_form(self.prepared)
+        return self._use_normal_form(prepared)
 
-    def _time(self) -> None:
+    def _time(self, runs: ProcessRuns[Candidate]) -> None:
         """Time the processes that are ready, write the result so far, and report it."""
-        self.process_runs.time()
+        runs.time()
         with self.clock.doing("judging"):
             self._write_so_far()
-            self.process_runs.report()
-
-    # -- verdicts -----------------------------------------------------------------------------------------------------
-
-    def _judge(self, turn: list[Candidate]) -> None:
-        """Judge the first process run of a turn."""
-        assert self.prepared is not None
-        self._judge_again()
-        new = [each for each in turn if not each.judged]
-        if self.request.trains:
-            self._judge_training(self.prepared, new)
-            return
-        if self.truth is None or self.layer_replay is None:
-            self.truth = self.evaluated.result() if self.evaluated else self._evaluate()
-            self.layer_replay = LayerReplay(self.process, self.prepared, self.truth.layers)
-        counts = Counter(each.subject.build_key for each in self.candidates if each.alive)
-        self.replayed = replaying.replay_all(
-            new,
-            self.layer_replay,
-            self.truth,
-            self.process_runs.clock,
-            counts,
-            self.replayed,
-            self.background,
-        )
-        self._judge_outputs(new)
-        cases = sorted({case for each in new for case in each.doubtful_cases})
-        if cases:
-            self.truth = truth.measured_again(self.process, self.prepared, self.truth, tuple(cases))
-            self._judge_outputs([each for each in new if each.doubtful_cases])
-
-    def _evaluate(self) -> truth.Truth:
-        """What the candidates are compared with."""
-        assert self.prepared is not None
-        return truth.evaluate(self.process, self.prepared, self.float32)
-
-    def _judge_outputs(self, candidates: Sequence[Candidate]) -> None:
-        """Compare the outputs of some candidates with the reference."""
-        assert self.prepared is not None
-        assert self.truth is not None
-        with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
-            judged = [
-                pool.submit(each.judge, self.prepared, self.truth, self.replayed.get(each.subject.build_key))
-                for each in candidates
-            ]
-            for done in judged:
-                done.result()
-
-    def _judge_again(self) -> None:
-        """Judge the process run that was just timed of candidates that were judged before."""
-        assert self.prepared is not None
-        for candidate in self.candidates:
-            if self.parity is not None:
-                candidate.judge_training_again(self.parity, self.prepared)
-            elif self.truth is not None:
-                candidate.judge_again(self.prepared, self.truth)
-
-    def _judge_training(self, prepared: Prepared, new: list[Candidate]) -> None:
-        """Judge the training of new candidates. During this, the next candidate captures its layers and makes its first step."""
-        if self.parity is None:
-            self.parity = learning.parity(self.process, prepared)
-            # A candidate that runs the reference's own code shows how long a step takes. Else the reference makes two steps.
-            own = (self.request.reference, "eager")
-            same = [each for each in new if each.active and (each.subject.adapter.name, each.subject.mode) == own]
-            seconds = max((each.seconds_per_call for each in same), default=0.0)
-            left = self.process_runs.clock.left
-            self.parity.prepare(seconds=seconds, left=left)
-            self.parity.prepare_more(self.process_runs.clock.left)
-        parity = self.parity
-
-        def observe(candidate: Candidate | None) -> Future[Any] | None:
-            if candidate is None or not candidate.alive:
-                return None
-            return self.background.submit(parity.observe, candidate.learner())
-
-        observed = observe(new[0]) if new else None
-        for candidate, following in zip_longest(new, new[1:]):
-            if observed is not None:
-                wait([observed])
-            coming = observe(following)
-            candidate.judge_training(parity, prepared, observed)
-            candidate.worker.close()
-            observed = coming
+            runs.report()
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
