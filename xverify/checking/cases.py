@@ -55,6 +55,11 @@ class Input:
     says: str = ""
     kind: str = ""
 
+    @property
+    def whole(self) -> tuple[int, int]:
+        """The range of whole numbers: [low, high)."""
+        return int(self.low or 0), int(self.high or 0)
+
 
 def settle(
     tensors: Sequence[Tensor],
@@ -167,23 +172,22 @@ def _shape(
         if size is None or size not in sizes:
             guessed.append(str(size or f"axis {axis}"))
         value = sizes.get(size, 0) if size else 0
-        found.append(value or _guess(tensor, axis, guess))
+        found.append(value or _guess(tensor.shape, tensor.dtype, axis, guess))
         if size:
             sizes[size] = found[-1]
     return tuple(found), ", ".join(guessed)
 
 
-def _guess(tensor: Tensor, axis: int, size: int | None) -> int:
+def _guess(shape: tuple[int | str | None, ...], dtype: str, axis: int, size: int | None) -> int:
     """A usual size for a dimension that the file leaves open. size: the size of every such dimension but the batch."""
-    assert tensor.shape is not None
-    names = [str(each or "") for each in tensor.shape]
+    names = [str(each or "") for each in shape]
     if axis == 0 or (BATCH_NAMES.search(names[axis]) and not BATCH_NAMES.search(names[0])):
         return BATCH
     if size is not None:
         return size
-    if IMAGE_NAMES.search(names[axis]) or (len(names) == 4 and {1, 3, 4} & set(tensor.shape[1:])):
+    if IMAGE_NAMES.search(names[axis]) or (len(names) == 4 and {1, 3, 4} & set(shape[1:])):
         return IMAGE
-    if LENGTH_NAMES.search(names[axis]) or np.dtype(_numpy(tensor.dtype)).kind in INTEGERS:
+    if LENGTH_NAMES.search(names[axis]) or np.dtype(_numpy(dtype)).kind in INTEGERS:
         return LENGTH
     return SIGNAL if len(names) == 2 else OTHER
 
@@ -274,17 +278,14 @@ def _values(each: Input, kind: str, case: int, random: np.random.Generator) -> A
         # What a truth value means is not told by the name "mask": all zeros is the other way of masking nothing.
         return _mask(each.shape, case, random).astype(dtype) * (dtype.kind != "b" or kind != "zeros")
     if each.kind == LENGTH_OF:
-        assert each.low is not None
-        assert each.high is not None
-        longest = int(each.high) - 1
-        shorter = random.integers(int(each.low), max(longest, int(each.low) + 1), each.shape)
+        low, longest = each.whole[0], each.whole[1] - 1
+        shorter = random.integers(low, max(longest, low + 1), each.shape)
         return np.full(each.shape, longest, dtype) if case in WHOLE else np.asarray(shorter, dtype)
     if dtype.kind != "f":
-        assert each.low is not None
-        assert each.high is not None
-        if kind == "zeros":
-            return np.full(each.shape, int(each.low), dtype)
-        return random.integers(int(each.low), int(each.high), each.shape).astype(dtype)
+        low, high = each.whole
+        return (
+            np.full(each.shape, low, dtype) if kind == "zeros" else random.integers(low, high, each.shape).astype(dtype)
+        )
     # Only the values of this kind are made, because one array may take much of the memory.
     if each.low is None or each.high is None:
         values = _unbounded(kind, each.shape, random)

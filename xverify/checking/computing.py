@@ -110,8 +110,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
             possible.append((inputs, outputs))
             errors.append(_error(tried, outputs, reference))
     if not possible:
-        assert failure is not None
-        raise failure
+        raise failure or Failed("none of its inputs can belong to those of the reference; see --map and --layout")
     index, says = decide(possible, errors)
     inputs, outputs = possible[index]
     if not outputs.pairs:

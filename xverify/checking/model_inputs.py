@@ -150,8 +150,7 @@ def code_cases(
             continue
         spec = BareSpec(inputs=_specs(arrays), outputs=_specs(outputs))
         return replace(cases, arrays=arrays, tensors=sized(arrays)), spec
-    assert failure is not None
-    raise failure
+    raise failure or Failed("its parameters can belong to no inputs of the file; see --map")
 
 
 def _in_float32(array: Array) -> Array:

@@ -54,9 +54,11 @@ class Sides:
     seed: int
 
     @property
-    def both_onnx(self) -> bool:
-        """Whether file and reference are ONNX graphs, which can be compared node by node."""
-        return self.graphs is not None and self.opened.is_onnx and self.against is not None and self.against.is_onnx
+    def onnx_pair(self) -> tuple[Worker, Opened] | None:
+        """The worker that compares ONNX graphs node by node, and the reference; None unless file and reference are such graphs."""
+        graphs, against = self.graphs, self.against
+        both = self.opened.is_onnx and against is not None and against.is_onnx
+        return (graphs, against) if graphs is not None and against is not None and both else None
 
 
 @dataclass(frozen=True)
@@ -265,13 +267,13 @@ def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> tuple[J
     Weights that are not the reference's, rounded, make the answer at least DRIFT. Quantised ones that are more than a step away
     make it DIFFERENT.
     """
-    if not sides.both_onnx or not precision.is_narrow or judged.error.verdict == Verdict.INVALID:
+    pair = sides.onnx_pair
+    if pair is None or not precision.is_narrow or judged.error.verdict == Verdict.INVALID:
         return judged, ()
-    assert sides.graphs is not None
-    assert sides.against is not None
-    question = CompareRoundedWeights(str(sides.opened.path.resolve()), str(sides.against.path.resolve()))
+    graphs, against = pair
+    question = CompareRoundedWeights(str(sides.opened.path.resolve()), str(against.path.resolve()))
     try:
-        found = sides.graphs.ask(question)
+        found = graphs.ask(question)
     except Refused as error:
         return judged, (f"its weights could not be compared with the reference's one by one: {error}",)
     sentences = (*found.steps, *found.sentences)

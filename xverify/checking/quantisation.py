@@ -29,20 +29,19 @@ def quantisation_of(
         return None
     error = dict((converted.exact or converted.judged).figures)
     kernel = dict(runtime.figures) if runtime else {}
-    if not sides.both_onnx:
+    if sides.onnx_pair is None:
         return Quantisation(error=error, kernel=kernel, stopped="layers are ranked between two ONNX files only")
-    assert sides.graphs is not None
-    assert sides.against is not None
+    graphs, against = sides.onnx_pair
     question = RankLayers(
         file=str(sides.opened.path.resolve()),
-        reference=str(sides.against.path.resolve()),
+        reference=str(against.path.resolve()),
         inputs=str(sides.computed.inputs),
-        reference_inputs=str(sides.against.worker.folder / "inputs.npz"),
+        reference_inputs=str(against.worker.folder / "inputs.npz"),
         case=CASE,
         enough=ENOUGH,
     )
     try:
-        found = sides.graphs.ask(question)
+        found = graphs.ask(question)
     except SubjectError as failure:
         return Quantisation(error=error, kernel=kernel, stopped=f"the layers could not be ranked: {failure}")
     return Quantisation(found.layers, found.known, error, kernel, found.stopped, found.seconds)
