@@ -43,36 +43,21 @@ def scan(folder: str | Path) -> Files:
         raise UsageError(f"--results {folder}: {getattr(error, 'strerror', None) or error}") from None
     sizes: dict[str, tuple[int, int]] = {}
     places: dict[str, str] = {}
-    closed = 0
-    waiting = [""]
-    while waiting:
-        inside = waiting.pop()
-        try:
-            with os.scandir(os.path.join(root, inside)) as entries:
-                for entry in entries:
-                    _look(entry, inside, waiting, sizes, places)
-        except OSError:  # it may have been removed meanwhile
-            closed += 1
-    return Files(root, sizes, places, closed)
-
-
-def _look(
-    entry: os.DirEntry[str], inside: str, waiting: list[str], sizes: dict[str, tuple[int, int]], places: dict[str, str]
-) -> None:
-    """Take one entry of a folder: a folder waits, and a JSON file is added."""
-    name = entry.name
-    if name.startswith("."):
-        return
-    path = f"{inside}/{name}" if inside else name
-    if entry.is_dir(follow_symlinks=False):
-        waiting.append(path)
-    elif name.lower().endswith(SUFFIX):
-        try:
-            found = entry.stat()
-        except OSError:  # a link that leads nowhere, or a file that has been removed meanwhile
-            return
-        if stat.S_ISREG(found.st_mode):
-            named = clean(path)
-            sizes[named] = (found.st_size, found.st_mtime_ns)
-            if named != path:  # a name that is no UTF-8
-                places[named] = entry.path
+    closed: list[OSError] = []  # of folders that cannot be read; they may have been removed meanwhile
+    for here, folders, names in os.walk(root, onerror=closed.append):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.startswith(".") or not name.lower().endswith(SUFFIX):
+                continue
+            file = os.path.join(here, name)
+            try:
+                found = os.stat(file)
+            except OSError:  # a link that leads nowhere, or a file that has been removed meanwhile
+                continue
+            if stat.S_ISREG(found.st_mode):
+                path = file[len(os.path.join(root, "")) :].replace(os.sep, "/")
+                named = clean(path)
+                sizes[named] = (found.st_size, found.st_mtime_ns)
+                if named != path:  # a name that is no UTF-8
+                    places[named] = file
+    return Files(root, sizes, places, len(closed))

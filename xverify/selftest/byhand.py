@@ -49,18 +49,23 @@ BLOCK = 0.005  # seconds; other load of the machine changes slowly, so many shor
 Loop = Callable[[int], float]
 
 
+def plain(call: Any, *inputs: Any) -> Loop:
+    """Calls one after another, as of a tf.function."""
+
+    def loop(rerun: int) -> float:
+        start = time.perf_counter()
+        for _ in range(rerun):
+            y = call(*inputs)  # noqa: F841
+        return time.perf_counter() - start
+
+    return loop
+
+
 def torch(call: Any, x: Any) -> Loop:
     """torch in eager mode."""
     import torch
 
-    def loop(rerun: int) -> float:
-        with torch.inference_mode():
-            start = time.perf_counter()
-            for _ in range(rerun):
-                y = call(x)  # noqa: F841  # kept, as in user code
-            return time.perf_counter() - start
-
-    return loop
+    return torch.inference_mode()(plain(call, x))
 
 
 def jittor(call: Any, x: Any) -> Loop:
@@ -76,18 +81,6 @@ def jittor(call: Any, x: Any) -> Loop:
                 y.sync()
             jittor.sync_all(True)
             return time.perf_counter() - start
-
-    return loop
-
-
-def tensorflow(call: Any, *inputs: Any) -> Loop:
-    """A tf.function."""
-
-    def loop(rerun: int) -> float:
-        start = time.perf_counter()
-        for _ in range(rerun):
-            y = call(*inputs)  # noqa: F841
-        return time.perf_counter() - start
 
     return loop
 
@@ -145,7 +138,7 @@ def jittor_training(learner: Any, *batch: Any) -> Loop:
 
 def tensorflow_training(learner: Any, *batch: Any) -> Loop:
     """Training steps with TensorFlow."""
-    return tensorflow(learner.step, *batch)  # a tf.function; a second one would make a second graph
+    return plain(learner.step, *batch)  # a tf.function; a second one would make a second graph
 
 
 def torch_recipe(learner: Any, *batch: Any) -> Loop:
@@ -203,7 +196,7 @@ def jittor_recipe(learner: Any, *batch: Any) -> Loop:
 MODES = {"torch": "eager", "jittor": "eager", "tensorflow": "graph", "onnxruntime": "all"}
 # Task -> framework -> the function that makes the loop.
 BY_TASK: dict[str, dict[str, Callable[..., Loop]]] = {
-    "forward": {"torch": torch, "jittor": jittor, "tensorflow": tensorflow, "onnxruntime": onnxruntime},
+    "forward": {"torch": torch, "jittor": jittor, "tensorflow": plain, "onnxruntime": onnxruntime},
     "train": {"torch": torch_training, "jittor": jittor_training, "tensorflow": tensorflow_training},
     "recipe": {"torch": torch_recipe, "jittor": jittor_recipe, "tensorflow": tensorflow_training},
 }
