@@ -81,10 +81,18 @@ def stale(bias):
     ("fault", "says"),
     [
         ({"bias": BIAS * 0}, "bias (of /conv/Conv) is zero"),
-        ({"bias": stale(BIAS)}, "stale: only bias (of /conv/Conv) differs"),
-        ({"softmax": False}, "scores: a softmax is missing at the end"),
-        ({"matrix": MATRIX.astype(np.float16).astype(np.float32)}, "matrix (of /fc/MatMul) is rounded to float16"),
-        ({"swap": True}, "swapped"),
+        *(
+            pytest.param(fault, says, marks=pytest.mark.slow)
+            for fault, says in (
+                ({"bias": stale(BIAS)}, "stale: only bias (of /conv/Conv) differs"),
+                ({"softmax": False}, "scores: a softmax is missing at the end"),
+                (
+                    {"matrix": MATRIX.astype(np.float16).astype(np.float32)},
+                    "matrix (of /fc/MatMul) is rounded to float16",
+                ),
+                ({"swap": True}, "swapped"),
+            )
+        ),
     ],
 )
 def test_a_conversion_with_a_fault_fails_although_its_runtime_is_right(xverify, good, tmp_path, fault, says):

@@ -73,7 +73,7 @@ def rows(folder: Path, question: str) -> list:
     return [row for row in json.loads((folder / "r.json").read_text())["rows"] if row["task"] == question]
 
 
-@pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.slow), "code"])
+@pytest.mark.parametrize("kind", ["numpy", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("torch", "code"))])
 def test_a_right_file_is_equal_and_a_planted_fault_is_not(xverify, right, weights, tmp_path, kind):
     wrong = export(tmp_path / "wrong.onnx", 5, **{"fc2.bias": WEIGHTS["fc2.bias"] * 0})
     text = reference(kind, tmp_path)
@@ -91,7 +91,10 @@ def test_a_right_file_is_equal_and_a_planted_fault_is_not(xverify, right, weight
         assert good["noise_ratio"] < 3
 
 
-@pytest.mark.parametrize(("kind", "source"), [("numpy", "probe weights, seed 0"), ("code", "the weights that build()")])
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [("numpy", "probe weights, seed 0"), pytest.param("code", "the weights that build()", marks=pytest.mark.slow)],
+)
 def test_forgotten_weights_are_told_with_the_next_step(xverify, right, tmp_path, kind, source):
     done = xverify("check", right, "--against", reference(kind, tmp_path), "--json", tmp_path / "r.json")
     assert done.code == 1, done.out + done.err
@@ -103,6 +106,7 @@ def test_forgotten_weights_are_told_with_the_next_step(xverify, right, tmp_path,
     assert "give the weights the file was made from with --weights" in reason
 
 
+@pytest.mark.slow
 def test_the_weights_of_a_build_that_loads_them_are_the_references_own(xverify, right, weights, tmp_path):
     (tmp_path / "parts.py").write_text(NET)
     (tmp_path / "trained.py").write_text(

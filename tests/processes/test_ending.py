@@ -78,7 +78,14 @@ def test_a_process_that_a_model_leaves_behind_ends_with_the_run(tmp_path, tempor
         assert "exited with status 5" in done.row("honest")["reason"]
 
 
-@pytest.mark.parametrize("sent", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+        signal.SIGKILL,
+    ],
+)
 def test_the_end_of_the_parent_ends_everything(tmp_path, temporary, sent):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     (folder / "honest.py").write_text(f"{IMPORTS}{LINGERS['a fork']}\n{MODEL}")

@@ -96,11 +96,13 @@ def test_a_fault_in_an_embedding_is_placed_in_the_lines_that_compute_it(tmp_path
     assert layers.describe(layers.first).startswith(f"Fault {PLACE}: the input of `fc1` is already wrong")
 
 
+@pytest.mark.slow
 def test_an_embedding_by_the_command_line(xverify, tmp_path):
     done, error = run(xverify, tmp_path, TIMES, embedding(USES, BUFFER), embedding(POWERS))
     assert (done.code, error["verdict"], error["layers"]["compared"]) == (0, "EQUAL", 3), error["reason"]
 
 
+@pytest.mark.slow
 def test_a_fault_in_an_embedding_by_the_command_line(xverify, tmp_path):
     done, error = run(xverify, tmp_path, TIMES, embedding(), FAULTS[0])
     assert (done.code, error["verdict"]) == (1, "DIFFERENT")
@@ -165,6 +167,7 @@ def test_a_port_that_pads_before_its_convolution_is_equal(tmp_path, pads):
     assert layer(layers, "down").joined == "", "the image inside of the padding was compared"
 
 
+@pytest.mark.slow
 def test_a_fault_before_a_padded_convolution_is_no_fault_of_the_convolution(xverify, tmp_path):
     port = PADS_ITSELF.replace("PADS", "1, 1, 1, 1").replace("0.5 * torch.tanh", "0.25 * torch.tanh")
     done, error = run(xverify, tmp_path, IMAGES, IMAGE_MODEL, port)
@@ -207,6 +210,7 @@ class Wide(nn.Conv2d):
 """
 
 
+@pytest.mark.slow
 def test_a_block_that_never_ran_is_the_first_thing_that_is_said(xverify, tmp_path):
     port = IMAGE_MODEL.replace("self.block(self.stem(x))", "self.stem(x)")
     done, error = run(xverify, tmp_path, IMAGES, IMAGE_MODEL, port)

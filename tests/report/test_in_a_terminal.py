@@ -64,6 +64,7 @@ def test_a_fault_is_told_once(tmp_path, columns):
     assert text.count("DIFFERENT") == 2, "in its row, and in the count of the last line"
 
 
+@pytest.mark.slow
 def test_no_color_takes_the_colours_and_no_word(port):
     plain, coloured = run(port, NO_COLOR="1"), run(port)
     assert COLOUR.search(coloured.raw)

@@ -125,6 +125,7 @@ def test_the_suite_of_processes_tells_a_fault():
         assert says in processes.judge(fault, ran)
 
 
+@pytest.mark.slow
 def test_the_suite_of_weight_files_tells_a_fault(tmp_path):
     np.savez(tmp_path / "right.npz", w=np.ones(2, np.float32))
     assert weight_files.read(tmp_path / "right.npz") == ("read", "")
@@ -135,6 +136,7 @@ def test_the_suite_of_weight_files_tells_a_fault(tmp_path):
     assert "does not say 'the limit'" in weight_files.spring(Hostile(tmp_path / "cut.npz", "the limit"), tmp_path)
 
 
+@pytest.mark.slow
 def test_arrays_of_the_user_are_read_with_care(tmp_path, xverify):
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper

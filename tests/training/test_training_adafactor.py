@@ -115,6 +115,7 @@ def test_torchs_adafactor_in_every_framework(xverify, folder):
     assert set(rows) == set(SUBJECTS)
 
 
+@pytest.mark.slow
 def test_a_weight_with_other_axes_than_torchs_is_refused(xverify, folder):
     if "tensorflow:graph" not in SUBJECTS:
         pytest.skip("tensorflow is not installed")
