@@ -66,7 +66,7 @@ def _end(call: Callable[[], int], here: Path, variables: Mapping[str, str], path
     """Call a function and end this process with the code that it returns."""
     code = 70
     try:
-        hear_interrupts()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(here)
         os.environ.clear()
         os.environ.update(variables)
@@ -95,6 +95,7 @@ def _place(here: Path, variables: Mapping[str, str]) -> Iterator[None]:
     """Another directory and other variables. What a command changes in its process is undone."""
     before, environment, path, modules = Path.cwd(), dict(os.environ), list(sys.path), dict(sys.modules)
     temporary, tempfile.tempdir = tempfile.tempdir, None  # TMPDIR is read again
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     os.chdir(here)
     os.environ.update(variables)
     try:
@@ -102,6 +103,8 @@ def _place(here: Path, variables: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.chdir(before)
         tempfile.tempdir = temporary
+        for number, handler in signals.items():
+            signal.signal(number, handler)
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:] = path

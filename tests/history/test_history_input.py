@@ -60,7 +60,7 @@ def test_without_duckdb_one_line_says_how_to_install_it(folder, xverify, tmp_pat
     (tmp_path / "absent").mkdir()
     (tmp_path / "absent" / "duckdb.py").write_text("raise ModuleNotFoundError('No module named duckdb')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "absent"), os.environ.get("PYTHONPATH", "")]))
-    done = xverify("history", "--results", folder)
+    done = xverify("history", "--results", folder, process=True)
     assert done.code == 2
     assert done.err == "xverify history: a history needs DuckDB, which is not installed: pip install duckdb\n"
 

@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 from conftest import FAULTY, MODEL, cli, small_disk, write_folder
+from helpers.inprocess import one_process
 
 from xverify.receipts.keeping import LARGEST_FILE, MOST_FILES, own_digest
 
@@ -24,7 +25,8 @@ def made(tmp_path_factory):
     (port / "helper" / "table.json").write_text("[1, 2]")
     (port / ".hidden").write_text("")
     subjects = ("--subjects", "numpy,honest,swapped")
-    done = cli(folder, "run", port, *subjects, *FAST, "--seed", 5, "--receipt", folder / "kept")
+    with one_process():
+        done = cli(folder, "run", port, *subjects, *FAST, "--seed", 5, "--receipt", folder / "kept")
     assert done.code == 1, done.err
     return folder
 
