@@ -115,6 +115,7 @@ def test_other_names_are_matched_by_content_and_the_matching_is_printed(xverify,
     assert "the outputs decide" in done.out
 
 
+@pytest.mark.slow
 def test_recorded_outputs_are_a_reference(xverify, good, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     x = RANDOM.standard_normal((2, 3, 8, 8)).astype(np.float32)
@@ -132,6 +133,7 @@ def test_a_constant_output_is_never_a_pass(xverify, tmp_path):
     assert "UNTESTED" in done.out
 
 
+@pytest.mark.slow
 def test_the_figures_decide_where_the_user_says_so(xverify, good, tmp_path):
     rounded = write(tmp_path / "rounded.onnx", matrix=MATRIX.astype(np.float16).astype(np.float32))
     common = ("check", rounded, "--against", good)

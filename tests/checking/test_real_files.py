@@ -37,6 +37,7 @@ def check(xverify, file, *more):
 
 
 @pytest.mark.parametrize(("shift", "code", "verdict"), [(0.0, 0, "DRIFT"), (1e-5, 1, "DIFFERENT")])
+@pytest.mark.slow
 def test_a_sigmoid_near_zero_drifts_and_a_wrong_one_differs(xverify, tmp_path, shift, code, verdict):
     """ONNX Runtime's Sigmoid is 0 below -17. Its results there are far from the exact ones, in a way that is named."""
     nodes = [
@@ -59,6 +60,7 @@ def test_a_sigmoid_near_zero_drifts_and_a_wrong_one_differs(xverify, tmp_path, s
     assert (done.code, row["error"]["verdict"]) == (code, verdict), done.out
 
 
+@pytest.mark.slow
 def test_a_size_that_the_guess_does_not_fit_is_found_or_asked_for(xverify, tmp_path):
     nodes = [
         helper.make_node("Reshape", ["x", "shape"], ["r"], "/Reshape"),
@@ -122,6 +124,7 @@ def with_branches(path):
     return save(path, nodes, {"x": ["batch", 8], "flag": []}, {"y": ["batch", 8]}, {"zero": np.float32(0)})
 
 
+@pytest.mark.slow
 def test_the_nodes_of_the_branches_that_are_taken_are_judged(xverify, tmp_path):
     file = with_branches(tmp_path / "branches.onnx")
     np.savez(tmp_path / "flag.npz", flag=np.float32(1))
@@ -171,6 +174,7 @@ def test_a_sampling_rate_is_guessed_and_the_error_of_a_script_is_told(xverify, t
         assert "taken for a sampling rate from its name: 16000" in done.out
 
 
+@pytest.mark.slow
 def test_rounding_inside_of_a_torchscript_file_is_noise(xverify, tmp_path):
     """Adding and subtracting 100 rounds far more than the inputs do, and is what the file says."""
     torch = pytest.importorskip("torch")
@@ -262,6 +266,7 @@ def test_a_reference_of_which_fewer_cases_were_evaluated_is_compared_in_those(tm
     assert [row.error.verdict.name for row in result.rows if row.error] == ["EQUAL", "EQUAL"]
 
 
+@pytest.mark.slow
 def test_a_reference_that_says_no_shapes_takes_those_of_the_file(xverify, tmp_path):
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh()).eval()

@@ -66,6 +66,7 @@ def test_a_file_alone_runs_its_sequence_in_float64_too(xverify, right, tmp_path)
     assert "h is h_out of the step before" in done.out
 
 
+@pytest.mark.slow
 def test_a_wrong_state_is_seen_from_the_second_step_on(xverify, right, tmp_path):
     wrong = cell(tmp_path / "wrong.onnx", state=U.T)
     (tmp_path / "cell.py").write_text(CELL)
@@ -112,6 +113,7 @@ def test_other_names_are_matched_and_the_state_goes_with_them(xverify, right, tm
     assert "h_out = state" in done.out
 
 
+@pytest.mark.slow
 def test_recorded_steps_are_a_reference(xverify, right, tmp_path):
     h, tensors = np.zeros((2, 5)), {}
     for step in range(6):

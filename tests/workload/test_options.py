@@ -82,7 +82,9 @@ def test_a_wrong_keyword_names_the_nearest():
 
 def test_a_request_has_every_setting():
     kept = {each.name for each in (*declared(CommonSettings), *declared(TrainingSettings))}
-    assert kept | {"model", "subjects", "reference", "optimizer", "notes"} == {each.name for each in fields(Request)}
+    assert kept | {"model", "subjects", "reference", "optimizer", "notes", "asked"} == {
+        each.name for each in fields(Request)
+    }
     request, _ = resolve("mlp", ["numpy"], RunSettings(batch=3, seed=7, strict=True, rerun=5))
     assert (request.batch, request.seed, request.strict, request.rerun) == (3, 7, True, 5)
     assert request.optimizer is None
