@@ -12,8 +12,6 @@ from xverify.results.verdicts import Verdict
 from xverify.testing import assert_port_equal
 from xverify.testing.failing import check_allowed, drifts, failures
 
-pytestmark = pytest.mark.usefixtures("in_one_process")
-
 CALL = "from xverify.testing import assert_port_equal\n\ndef test_port():\n    assert_port_equal({})\n"
 
 

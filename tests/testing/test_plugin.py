@@ -8,8 +8,6 @@ import pandas
 import pytest
 from conftest import small_disk
 
-pytestmark = pytest.mark.usefixtures("in_one_process")
-
 TEST = """
 import pytest
 from xverify.testing import assert_port_equal
