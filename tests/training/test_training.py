@@ -98,9 +98,11 @@ def test_two_tasks_share_one_budget(xverify, tmp_path):
     assert "--max-seconds 40 ended" in notes or forward["noise"]["refusal"] or train["noise"]["refusal"]
 
 
-def test_a_framework_that_does_not_train_is_unsupported(xverify, tmp_path):
-    pytest.importorskip("onnxruntime")
-    done, result = run(xverify, "mlp", "--task", "train", "--subjects", "torch:eager,onnxruntime")
+# The adapter of LiteRT is derived from that of TensorFlow, which trains.
+@pytest.mark.parametrize(("name", "module"), [("onnxruntime", "onnxruntime"), ("litert", "ai_edge_litert")])
+def test_a_framework_that_does_not_train_is_unsupported(xverify, tmp_path, name, module):
+    pytest.importorskip(module)
+    done, result = run(xverify, "mlp", "--task", "train", "--subjects", f"torch:eager,{name}")
     assert done.code == 3
     assert (result["rows"][1]["status"], result["rows"][0]["status"]) == ("unsupported", "ok")
     assert "does not support training" in result["rows"][1]["reason"]

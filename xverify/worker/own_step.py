@@ -44,7 +44,7 @@ class OwnStepSession(Group):
         state.context = nullcontext
         arrays = labelled_batches(state, asked.inputs)
         self.mode, self.batches = asked.mode, [named_batch(state, batch) for batch in arrays]
-        dropout_disabled = state.framework.disable_dropout(state.model)
+        dropout_disabled = state.trained.disable_dropout(state.model)
         begun = state.clock()
         step, _ = self._start(asked.mode)
         state.cases, state.call = [(batch,) for batch in self.batches], step

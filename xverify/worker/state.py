@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Failed
+from ..errors import Failed, Unsupported
 from ..framework.adapter import Framework
 from ..framework.runner import Runner, Source
 from ..framework.structures import is_tensor, named_outputs
@@ -66,6 +66,13 @@ class State:
         if not isinstance(self.runner, Framework):
             raise Failed(f"{self.runner.name} opens model files, and does nothing that needs the code of a model")
         return self.runner
+
+    @property
+    def trained(self) -> Framework:
+        """The adapter of a framework that trains. Raises Unsupported: one derived from another may not train as that does."""
+        if not self.framework.trains:
+            raise Unsupported(f"the adapter of {self.framework.name} does not support training")
+        return self.framework
 
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""

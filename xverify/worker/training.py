@@ -72,7 +72,7 @@ class TrainingSession(Group):
 
     def prepare(self, request: messages.PrepareTraining) -> TrainingPrepared:
         """Prepare the model for training in a mode, and time two steps."""
-        state, framework = self.state, self.state.framework
+        state, framework = self.state, self.state.trained
         state.context = nullcontext
         arrays = labelled_batches(state, request.inputs)
         self.batches = [native_batch(state, batch) for batch in arrays]
