@@ -6,12 +6,23 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from xverify.commands._main import main
+
+OF_THREAD = threading.local()  # log: where a thread that works as a worker writes
+
+
+class _Stream(io.TextIOWrapper):
+    """A standard stream of a command. What a thread writes that works as a worker goes to the log of this worker."""
+
+    def write(self, text: str) -> int:
+        log = getattr(OF_THREAD, "log", None)
+        return super().write(text) if log is None else log.write(text)
 
 
 @dataclass
@@ -25,7 +36,7 @@ class Ended:
 
 def called(command: Sequence[str], here: Path, variables: Mapping[str, str]) -> Ended:
     """Call the command within this process, in the directory ``here`` and with these environment variables."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    out, err = (_Stream(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with _place(here, variables), redirect_stdout(out), redirect_stderr(err):
         try:
             code = main(list(command))

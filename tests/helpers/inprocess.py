@@ -7,10 +7,11 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 
 import pytest
 
+from helpers.commandline import OF_THREAD
 from xverify.processes.log import Log
 from xverify.processes.worker import Worker
 from xverify.worker.session import Session
@@ -20,7 +21,7 @@ COMPUTE = {
     *("numpy", "honest", "swapped", "hidden", "cached", "missing", "widened", "nans", "wrong_weight", "single"),
     *("absent", "lazy", "unwaited", "retraces"),
 }
-_ONE = threading.Lock()  # sessions of one process take turns, because they share its modules and its streams
+_ONE = threading.Lock()  # sessions of one process take turns, because they share its modules
 
 
 class InProcess(Worker):
@@ -34,8 +35,11 @@ class InProcess(Worker):
 
     def _exchange(self, line: bytes, doing: str, silent: bool) -> bytes:
         self.asked += 1
-        with _ONE, self.log.path.open("a") as log, redirect_stdout(log), redirect_stderr(log):
-            answer = self.session.answer_line(line)
+        with _ONE, self.log.path.open("a") as OF_THREAD.log:  # the command writes to its streams meanwhile
+            try:
+                answer = self.session.answer_line(line)
+            finally:
+                OF_THREAD.log = None
         assert answer is not None
         return answer
 

@@ -44,7 +44,7 @@ class Replay:
 
 
 def layers(replay):
-    worker = SimpleNamespace(folder=Path("absent"), adapter=SimpleNamespace(captured_mode="eager"))
+    worker = SimpleNamespace(folder=Path("absent"), framework=SimpleNamespace(captured_mode="eager"))
     captured = capture_layers(replay, worker)
     found = replay_layers(replay, Truth({}, {}), worker, "port", captured, borrowed=False, kept={})
     return found.layers

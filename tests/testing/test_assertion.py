@@ -89,7 +89,7 @@ def test_a_file_whose_framework_is_not_installed_fails_without_named_subjects(te
         (tmp_path / "mine" / f"{name}.py").write_text(text + '    default_modes = ("eager",)\n')
     shown = (FAULTY.parents[1] / "xverify" / "frameworks" / "numpy" / "adapter.py").read_text()
     (tmp_path / "mine" / "numpy.py").write_text(
-        shown.replace("    blocking =", '    default_modes = ("eager",)\n    blocking =')
+        shown.replace("    implicit_mode =", '    default_modes = ("eager",)\n    implicit_mode =')
     )
     done = tested(CALL.format('"port"'), frameworks=tmp_path / "mine")
     assert done.code == 1

@@ -276,10 +276,11 @@ def test_weights_are_not_written_to_shards(tmp_path):
 
 
 READS = """
-import re, sys
+import re, sys, time
 from pathlib import Path
 from xverify.weights import load_file, npz
 from xverify.worker import weight_files
+from xverify.worker.state import State
 from xverify.messages.weights import ReadFile
 
 def peak():
@@ -289,7 +290,7 @@ if sys.argv[3] == "whole":
     weight_files.open_file = load_file
 import safetensors
 before = peak()
-done = weight_files.WeightFileWork().read_file(ReadFile(sys.argv[1], sys.argv[2], False, None))
+done = weight_files.WeightFileWork(State(time.perf_counter)).read_file(ReadFile(sys.argv[1], sys.argv[2], False, None))
 assert not done.refused, done
 print(peak() - before)
 """
