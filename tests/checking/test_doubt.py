@@ -32,6 +32,7 @@ def test_only_what_is_just_beyond_the_limit_is_doubtful(outputs, cases):
     assert doubtful_cases([judged(*outputs)]) == cases
 
 
+@pytest.mark.slow
 def test_a_small_fault_stays_one_when_the_noise_is_measured_again(xverify, tmp_path):
     right = write(tmp_path / "right.onnx")
     noise = np.random.default_rng(1).standard_normal(MATRIX.shape).astype(np.float32)

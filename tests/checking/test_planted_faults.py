@@ -58,6 +58,7 @@ def test_right_conversions_draw_no_sentence(right):
         assert (found["verdict"] in ("IDENTICAL", "EQUAL"), found["reason"]) == (True, None), (name, found["reason"])
 
 
+@pytest.mark.slow
 def test_one_fault_alone_ends_with_exit_code_1_and_its_sentence_and_a_right_file_with_0(tmp_path):
     reference = planted.write(tmp_path / "right.onnx")
     arguments, says = planted.WRONG["relu6"]
@@ -70,6 +71,7 @@ def test_one_fault_alone_ends_with_exit_code_1_and_its_sentence_and_a_right_file
     assert ", conversion: " not in done.out  # there is no reason to give
 
 
+@pytest.mark.slow
 def test_the_layout_of_square_images_is_decided_by_the_outputs_or_by_the_user(tmp_path):
     reference, file = planted.square(tmp_path / "nchw.onnx"), planted.square(tmp_path / "nhwc.onnx", turned=True)
     done = cli(tmp_path, "check", file, "--against", reference, "--details")

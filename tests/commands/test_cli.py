@@ -76,6 +76,7 @@ def test_output_to_a_pipe_has_no_colours(xverify, tmp_path):
     assert "numpy: first step, warming up" in done.err
 
 
+@pytest.mark.slow
 def test_weights_are_converted_digested_and_compared(xverify, tmp_path):
     arrays = {"fc.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
     save_file(arrays, tmp_path / "a.safetensors")
@@ -98,6 +99,7 @@ def test_weights_are_converted_digested_and_compared(xverify, tmp_path):
     assert "weights alone make no graph" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -200,6 +200,7 @@ def test_a_budget_that_cannot_be_kept_is_noted_with_what_took_how_long(xverify, 
     assert [row["error"]["verdict"] for row in done.result["rows"]] == ["IDENTICAL", "IDENTICAL"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [(), ("--warmup", 2, "--rerun", 16), ("--warmup", 0, "--rerun", 4)])
 def test_peak_memory_is_never_below_average_memory(xverify, folder, calls):
     write_folder(folder, ("hoards",))

@@ -54,6 +54,7 @@ def test_two_honest_frameworks_pass(no_noise, xverify, tmp_path):
     assert "Elapsed: all timed rounds together, also noisy ones" in done.out
 
 
+@pytest.mark.slow
 @WITHIN
 def test_the_digest_depends_on_the_seed_alone(xverify, tmp_path):
     digests = [compared(xverify, tmp_path, extra=("--seed", seed)).result["weights"]["digest"] for seed in (1, 1, 2)]
@@ -243,6 +244,7 @@ def test_a_spec_with_wrong_shapes_is_refused(xverify, tmp_path, spec, model, cod
     assert says in done.err + done.out
 
 
+@pytest.mark.slow
 @WITHIN
 def test_weights_come_from_the_folder_or_from_the_user(xverify, tmp_path):
     import numpy as np
@@ -335,6 +337,7 @@ def test_another_interpreter_can_import_xverify(xverify, tmp_path):
     assert done.result["settings"]["python"] == {"honest": str(link)}
 
 
+@pytest.mark.slow
 def test_a_program_that_is_no_interpreter_makes_a_crashed_row(xverify, tmp_path):
     folder = write_folder(tmp_path / "port", ("numpy", "honest"))
     fake = tmp_path / "python"

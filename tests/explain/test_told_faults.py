@@ -11,6 +11,7 @@ from xverify.testing.failing import failures
 
 pytest.importorskip("torch")
 pytest.importorskip("greenlet")
+pytestmark = pytest.mark.slow  # each starts torch three times
 
 FAST = ("--subjects", "torch:eager,torch_port:eager", "--no-timing", "--cases", 2)
 

@@ -15,6 +15,7 @@ from xverify.workload.probe import perturb
 NARROW = [name for name in FILES if name not in ("onnx", "torchscript", "pt2")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NARROW)
 def test_weights_are_replaced_by_neighbouring_values(tmp_path, name):
     x = {"0/x": np.full((2, 4), 0.3, np.float32), "0/scale": np.ones((2, 3), np.float32)}

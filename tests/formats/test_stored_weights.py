@@ -18,6 +18,7 @@ def weights():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_shows_its_weights(tmp_path, name):
     with Opened(file(*FILES[name]), tmp_path / "worker", "openvino" if name == "onnx-openvino" else "") as opened:
@@ -28,6 +29,7 @@ def test_a_file_shows_its_weights(tmp_path, name):
     assert {name: each.kind for name, each in relations.items()} == {"W": "same", "b": "same", "V": "same"}
 
 
+@pytest.mark.slow
 def test_weights_diff_reads_a_model_file_of_torch(xverify, tmp_path):
     done = xverify("weights", "diff", file("TORCH", "model.pt2"), file("ONNX", "model.onnx"))
     assert done.code in (0, 1), done.out + done.err

@@ -108,6 +108,7 @@ def test_a_system_without_glibc_is_told_that_the_policy_has_no_effect(monkeypatc
     assert note.startswith("--allocator has no effect here")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(glibc_version() is None, reason="the policy sets variables of glibc")
 def test_kept_memory_has_no_faults_and_the_system_has_those_of_a_plain_script(xverify, tmp_path, plain_faults):
     folder = write_folder(tmp_path / "port", ("numpy",), model=MODEL)

@@ -146,6 +146,7 @@ def test_a_changed_receipt_is_refused_and_says_what_has_changed(xverify, kept, c
     assert "--anyway runs it as it is" in done.err
 
 
+@pytest.mark.slow
 def test_changed_code_and_weights_run_anyway_and_their_verdicts_are_compared(xverify, kept):
     change_code(kept)
     done = xverify("replay", kept, "--no-timing", "--anyway")
@@ -268,6 +269,7 @@ def test_a_result_file_that_cannot_be_written_takes_nothing_from_the_receipt(xve
     assert xverify("replay", tmp_path / "kept", "--no-timing").code == 0
 
 
+@pytest.mark.slow
 def test_the_code_of_a_variant_is_kept_beside_it(xverify, tmp_path):
     write_folder(
         tmp_path / "models" / "base", ("numpy", "honest"), model=MODEL.replace("def build()", "def build(width=1)")

@@ -76,6 +76,7 @@ def by_hand():
     return changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("port", [MODEL, by_hand()], ids=["as torch has it", "by hand"])
 def test_every_layer_is_judged(xverify, tmp_path, port):
     done = run(xverify, tmp_path, port)
@@ -87,6 +88,7 @@ def test_every_layer_is_judged(xverify, tmp_path, port):
         assert (layers["missing"], layers["compared"]) == ([], layers["known"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "place", "faulty"),
     [

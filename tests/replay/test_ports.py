@@ -91,6 +91,7 @@ def ported(xverify, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_port_with_fused_activations_that_calls_its_towers_in_another_order_is_equal(ported):
     done = ported()
     error = done.row("torch_port:eager")["error"]
@@ -111,6 +112,7 @@ PASSIVE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("port", "missing"), [("nn.Sequential(nn.ReLU())", []), ("F.relu", ["relu.0"])], ids=["as a layer", "as a function"]
 )
@@ -126,6 +128,7 @@ def test_a_layer_that_returns_its_input_is_not_missing_in_a_port_without_it(port
     assert (whole["known"], whole["compared"]) == (7, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -173,6 +176,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 def test_layers_whose_matching_is_in_doubt_are_asked_for_by_names_toml(ported):
     """One ReLU of the port is a function, and the other one has another name and a fault."""
     port = LAYERS.replace("self.relu2 = nn.ReLU()", "self.act = nn.LeakyReLU()").replace(
@@ -196,6 +200,7 @@ def test_layers_whose_matching_is_in_doubt_are_asked_for_by_names_toml(ported):
     assert "relu2: computes LeakyReLU(0.01); the reference ReLU" in error["reason"]
 
 
+@pytest.mark.slow
 def test_weights_that_do_not_fit_are_asked_for_by_names_toml(ported):
     port = LAYERS.replace("self.fc1", "self.first")
     done = ported(model=LAYERS, port=port)

@@ -107,6 +107,7 @@ def test_rounds_that_follow_each_other_quickly_are_not_all_drawn():
     assert 1 <= len(drawn) <= 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="counts processor time with /proc")
 def test_the_live_display_uses_no_processor_time_while_a_block_is_timed(tmp_path):
     """The subject of this run sleeps for two seconds in each call, and counts the processor time of its parent."""

@@ -115,6 +115,7 @@ def test_quiet_prints_one_line(tiny, capsys):
     assert captured.out == "PASS tiny: 2 of 2 rows EQUAL\n"
 
 
+@pytest.mark.slow
 def test_a_subject_that_cannot_run_is_a_row_with_its_reason(tiny, capsys):
     tiny("numpy", "honest", extra=("absent",))
     assert main(["reproduce", "tiny", "--scale", "0.01"]) == 0

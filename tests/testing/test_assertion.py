@@ -102,6 +102,7 @@ def test_what_is_allowed_passes(tested):
     assert tested(CALL.format('"port", ["numpy", "honest", "absent"], allow=["not-installed"]')).code == 0
 
 
+@pytest.mark.slow
 def test_an_untested_port_fails_unless_it_is_allowed(tested):
     done = tested("")
     constant = MODEL.replace('return h @ w["fc2.weight"].T + w["fc2.bias"]', "return np.zeros((len(x), 3), np.float32)")

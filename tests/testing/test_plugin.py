@@ -57,6 +57,7 @@ def test_the_report_has_the_results_of_all_tests_in_every_format(tested):
     ]
 
 
+@pytest.mark.slow
 def test_the_report_has_the_results_of_the_processes_of_xdist(tested):
     pytest.importorskip("xdist")
     done = tested(TEST, "-n", "2", "--xverify-report=out.json")
@@ -97,6 +98,7 @@ def test_a_full_disk_is_said_and_gives_an_exit_code(tested, tmp_path):
     assert "1 passed" in done.out
 
 
+@pytest.mark.slow
 def test_a_test_run_that_does_not_use_the_plugin_imports_nothing_for_it(tested):
     done = tested("", process=True)
     (done.place / "conftest.py").write_text(

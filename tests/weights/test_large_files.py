@@ -66,6 +66,7 @@ def small(tmp_path_factory):
     return {arguments[0]: run("weights", *arguments)[1] for arguments in commands}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss is that of Linux")
 @pytest.mark.parametrize("form", [".safetensors", ".npz", "shards"])
 def test_a_file_is_larger_than_the_memory_that_a_command_takes(small, form, tmp_path):

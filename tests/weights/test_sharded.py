@@ -296,6 +296,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from Linux's /proc")
 @pytest.mark.parametrize("form", ["file", "folder"])
 def test_reading_holds_one_array_at_a_time(tmp_path, form):
@@ -319,6 +320,7 @@ def test_reading_holds_one_array_at_a_time(tmp_path, form):
     assert peak("one by one") < 4 * each  # the array, its mask of finite values, and the buffer of the writer
 
 
+@pytest.mark.slow
 def test_a_run_takes_a_folder_of_shards(folder, tmp_path, xverify):
     port = write_folder(tmp_path / "port")
     save_file(ARRAYS, tmp_path / "one.safetensors")
@@ -348,6 +350,7 @@ def test_a_run_and_the_weights_command_refuse_a_fault(folder, tmp_path, xverify,
         assert str(folder) in done.err
 
 
+@pytest.mark.slow
 def test_the_weights_command_reads_shards(folder, tmp_path, xverify):
     one = tmp_path / "one.safetensors"
     done = xverify("weights", "convert", folder, one)
