@@ -28,6 +28,9 @@ LONGEST = 600  # characters of the text of an error that a message quotes
 # numpy and frameworks say it without a number of the system.
 NO_SPACE = "no space left on the disk"
 FULL = re.compile(r"No space left on device|Disk quota exceeded|\d+ requested and \d+ written")
+LINE_BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+# What CI services take for a command in a log: "::error" after blanks on GitHub, "##[error]" and "##vso[...]" anywhere in a line.
+COMMAND = re.compile(r"(?<!\S):(?=:)|#(?=#\w*\[)")
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,15 @@ class Absent:
 
 
 class XverifyError(Exception):
-    """The base of all errors of xverify. Its text is the message for the user; ``exit_code`` is the exit code of the command."""
+    """The base of all errors of xverify. Its text is the message for the user; ``exit_code`` is the exit code of the command.
+
+    Each argument is a line of the message, and all but the first are indented. Names in it can hold any characters.
+    """
 
     exit_code = 3
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return "\n  ".join(shown(str(line)) for line in self.args)
 
 
 class UsageError(XverifyError):
@@ -107,13 +113,19 @@ class TimedOut(SubjectError):
 
 
 def printable(text: str) -> str:
-    """The text with its control characters written out: names in a file can hold any, and a terminal obeys some of them."""
+    """A text of our own, in lines, with the control characters of the names in it written out: a terminal obeys some of them."""
     if text.isprintable():
         return text
     return "".join(
         letter if letter == "\n" or letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def shown(text: str) -> str:
+    """A text from elsewhere in one line: what a terminal or a CI service would obey, or take for a line of ours, is written out."""
+    line = printable(LINE_BREAK.sub(" ", text))
+    return COMMAND.sub(lambda found: f"\\x{ord(found[0]):02x}", line) if ":" in line or "#" in line else line
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

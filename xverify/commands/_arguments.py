@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 from typing import Any, NoReturn
 
-from ..errors import UsageError, nearest, printable
+from ..errors import UsageError, nearest, shown
 from ..workload.declaration import Option, check
 
 WIDTH = 79  # characters in a line of help, for every width of the terminal
@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and the command that shows the help, and exit with code 2."""
-        self.exit(2, printable(f"{self.prog}: {message}\nSee: {self.prog} --help\n"))
+        self.exit(2, f"{shown(f'{self.prog}: {message}')}\nSee: {self.prog} --help\n")
 
     def actions(self) -> Iterator[tuple[str, str, Parser]]:
         """(name, help, parser) of each action, as in ``xverify env create``."""

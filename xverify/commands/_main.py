@@ -22,7 +22,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
-from ..errors import XverifyError, first_line, full_disk, printable
+from ..errors import XverifyError, first_line, full_disk
 from ..results.verdicts import EXIT_CODES
 from ..version import __version__
 from . import _streams
@@ -200,9 +200,10 @@ def unexpected(error: BaseException, debug: bool) -> XverifyError:
 def _report(command: str, error: XverifyError) -> int:
     """Print an error on standard error, in red when that is a terminal. Returns its exit code."""
     from rich.console import Console
-    from rich.markup import escape
 
-    name = escape(printable(f"xverify {command}".strip()))
+    from ..report.text import escape
+
+    name = escape(f"xverify {command}".strip())
     Console(stderr=True, highlight=False).print(f"[bold red]{name}:[/] ", end="", soft_wrap=True)
     print(error, file=sys.stderr)
     return error.exit_code

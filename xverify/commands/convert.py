@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import argparse
 
-from rich.markup import escape
-
 from ..checking.options import GROUPS, WHAT, CheckDisplay
 from ..conversion.options import ConvertSettings, handed_on
+from ..report.text import escape
 from ..workload.declaration import declared
 from . import _arguments
 from ._arguments import Parser

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
 from .. import host
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..report import terminal
+from ..report.text import escape
 from ..version import __version__
 from ._arguments import Parser
 

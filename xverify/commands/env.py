@@ -6,13 +6,13 @@ import signal
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.markup import escape
 
 from ..environments import create as making
 from ..environments import store as environments
 from ..errors import UsageError, XverifyError, nearest
 from ..framework import discovery as frameworks
 from ..report import progress, tables, terminal
+from ..report.text import escape
 from ..workload.options import named
 from ._arguments import Parser, add
 
@@ -79,7 +79,7 @@ def _create_all(args: argparse.Namespace, console: Console) -> int:
     if len(failures) == 1:
         raise failures[0]
     if failures:
-        raise XverifyError("\n".join(str(error) for error in failures))
+        raise XverifyError(*(line for error in failures for line in error.args))
     return 0
 
 

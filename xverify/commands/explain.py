@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
 from ..errors import UsageError, nearest
 from ..report import layers
 from ..report.notes import few
 from ..report.terminal import console
+from ..report.text import escape
 from ..results.file import read
 from ..results.records import Result
 
@@ -50,8 +50,9 @@ def _explain(result: Result, of_several: bool, subject: str | None, faults: bool
             layers.render(row, out, faults)
     untested = reference.untested
     if untested:
+        out.print()
         out.print(
-            f"\n{len(untested)} of {len(untested) + reference.tested} weights and constants UNTESTED: a fault in them would not "
+            f"{len(untested)} of {len(untested) + reference.tested} weights and constants UNTESTED: a fault in them would not "
             f"show on these inputs: {few(untested, 8)}",
             markup=False,
         )

@@ -151,10 +151,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _print(found: Catalogue) -> None:
-    from rich.markup import escape
-
     from ..report import tables  # imported here, because JSON needs no tables
     from ..report.terminal import console
+    from ..report.text import escape
 
     models = tables.borderless("models")
     for column in ("model", "takes", "gives", "frameworks", ""):

@@ -3,9 +3,7 @@ from __future__ import annotations
 import argparse
 from contextlib import suppress
 
-from rich.markup import escape
-
-from ..errors import NotWritten, printable
+from ..errors import NotWritten, shown
 from ..mutation.forward import mutate
 from ..mutation.records import Score, Trial, TrialOutcome
 from ..mutation.training import mutate_training
@@ -13,6 +11,7 @@ from ..mutation.workers import TORCH
 from ..report.progress import progress_listener
 from ..report.tables import borderless, markdown
 from ..report.terminal import console
+from ..report.text import escape
 from ..results.file import write_json
 from ..workload.declaration import Option
 from ..workload.options import HOW, OUTPUT, WHAT, named
@@ -68,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
                 with suppress(NotWritten):  # the last write tells
                     write_json([score.to_dict() for score in scores], args.json)
     if args.markdown:
-        print(printable("\n".join(markdown(COLUMNS, table(scores)))))
+        print("\n".join(markdown(COLUMNS, table(scores))))
     else:
         _print(scores, args.quiet)
     if args.json:
@@ -98,7 +97,7 @@ def table(scores: list[Score]) -> list[list[str]]:
     rows = [(_name(score), _counts(score)) for score in scores]
     if len(rows) > 1:
         rows.append(("all", [sum(column) for column in zip(*(counts for _, counts in rows))]))
-    return [[name, *map(str, counts)] for name, counts in rows]
+    return [[shown(name), *map(str, counts)] for name, counts in rows]
 
 
 def _name(score: Score) -> str:

@@ -4,8 +4,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.markup import escape
-
 from .. import host
 from ..environments import store as environments
 from ..errors import UsageError, nearest
@@ -16,6 +14,7 @@ from ..report.progress import progress_listener
 from ..report.style import STYLES
 from ..report.tables import borderless
 from ..report.terminal import console
+from ..report.text import escape
 from ..results.file import write_json
 from ..results.records import plain
 from ..results.verdicts import Verdict

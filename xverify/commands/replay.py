@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
+from ..report.text import escape
 from ..results.verdicts import Outcome
 from ..workload.options import named
 from . import _arguments

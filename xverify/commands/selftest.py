@@ -4,10 +4,9 @@ import argparse
 import sys
 from dataclasses import asdict
 
-from rich.markup import escape
-
 from ..report.tables import headed
 from ..report.terminal import console
+from ..report.text import escape
 from ..results.file import write_json
 from ..workload.declaration import Option
 from ..workload.options import HOW, WHAT, named

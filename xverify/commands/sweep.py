@@ -130,10 +130,9 @@ def _cells(args: argparse.Namespace) -> list[Cell]:
 
 def _list(planned: list[Planned], folder: Path, force: bool) -> int:
     """Print every cell, and what would happen to it."""
-    from rich.markup import escape
-
     from ..report.tables import headed
     from ..report.terminal import console
+    from ..report.text import escape
     from ..sweep.store import State, Store
 
     store = Store(folder, make=False)

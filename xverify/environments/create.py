@@ -219,7 +219,7 @@ def _step(name: str, doing: str, command: list[str], place: Path, listener: List
         process.wait()
         raise
     if code != 0:
-        raise XverifyError(f"{name}: {doing} failed:\n" + "\n".join(f"  {line}" for line in _reason(lines)))
+        raise XverifyError(f"{name}: {doing} failed:", *_reason(lines))
     return lines[-1]
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.markup import escape
 
 from ..report.style import STYLES
 from ..report.tables import headed
 from ..report.terminal import tell
-from ..report.text import LONGEST_CELL, one_line
+from ..report.text import LONGEST_CELL, escape, one_line
 from . import words
 from .query import Answer
 from .records import BETTER, CHANGED, IMPROVED, REGRESSED, SAME, WORSE, Change, History, Series

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rich.markup import escape
-
 from ..results.figures import Figures
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
@@ -16,6 +14,7 @@ from .notes import coverage, speed_sentences
 from .notes import notes as notes_of_run
 from .rows import DETECTION, RATIO, fitting, speed_columns, verdict
 from .tables import Column, FirstThatFits
+from .text import escape
 
 QUESTIONS = {"runtime": "computes what the file says", "conversion": "says what the reference says"}
 

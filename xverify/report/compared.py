@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from rich.console import Console
-from rich.markup import escape
 
 from ..results.records import plain
 from ..results.verdicts import Outcome, SpeedVerdict
@@ -14,6 +13,7 @@ from .csv import written
 from .rows import not_counted
 from .style import STYLES
 from .tables import Column, table
+from .text import escape
 
 WORDS = {Outcome.FAIL: "WORSE", Outcome.INCONCLUSIVE: "INCONCLUSIVE", Outcome.PASS: "NOT WORSE"}
 
@@ -174,7 +174,7 @@ OF_SPEED = ("time new/old (95% interval)", "speed")
 COLUMNS: tuple[Column[Comparison], ...] = (
     Column("subject", lambda each: escape(each.subject), left=True),
     Column(OF_SPEED[0], _interval),
-    Column(OF_SPEED[1], lambda each: f"[{STYLES.get(each.speed, 'default')}]{each.speed}[/]"),
+    Column(OF_SPEED[1], lambda each: f"[{STYLES.get(each.speed, 'default')}]{escape(each.speed)}[/]"),
     Column("verdict", lambda each: escape(each.outputs), left=True),
     Column("relative error", _errors),
 )

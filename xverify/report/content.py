@@ -27,7 +27,7 @@ def label(result: Result) -> str:
 
 def columns(result: Result) -> list[Column[Row]]:
     """All columns of the table of rows."""
-    return check.shown(result) if of_files(result) else list(rows.shown(result))
+    return check.shown(result) if of_files(result) else list(rows.columns(result))
 
 
 def summary(result: Result) -> FirstThatFits:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..errors import UsageError, printable
+from ..errors import UsageError, shown
 from ..results.records import Result
 from .cells import at
 
@@ -90,7 +90,7 @@ def written(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 def _cell(value: object) -> object:
     if not isinstance(value, str):
         return value
-    text = printable(" ".join(str.__str__(value).split()))[:LONGEST]
+    text = shown(" ".join(str.__str__(value).split()))[:LONGEST]
     return f"'{text}" if text.startswith(FORMULA) else text
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import writing
-from ..errors import UsageError
+from ..errors import UsageError, shown
 from ..results.records import Curve, Result, Row
 from ..weights.canonical import Array
 
@@ -71,7 +71,7 @@ class _Picture:
         self.figure.theme("colorless" if self.plain else "simple")
         self._draw_reference()
         self._draw_subjects()
-        self.figure.title(f"loss by step, {optimizer}")
+        self.figure.title(f"loss by step, {shown(optimizer)}")
         self._draw_axes()
         text: str = self.figure.build().string(colorless=self.plain)
         self.figure.clear.all()
@@ -97,7 +97,7 @@ class _Picture:
         for index, ((subject, curve), (mark, colour)) in enumerate(zip(self.curves.items(), looks)):
             # The marks of subjects are on different steps, so that curves which coincide are all visible.
             self._line(curve.losses, mark, colour, start=index, every=len(self.curves), joined=False)
-            self._explain(f"{mark} {subject}: {curve.outcome}", colour)
+            self._explain(f"{mark} {shown(subject)}: {curve.outcome}", colour)
 
     def _draw_axes(self) -> None:
         last = max(1, *(len(each) - 1 for curve in self.curves.values() for each in (curve.reference, curve.losses)))
@@ -174,7 +174,7 @@ def draw(result: Result, path: Path) -> None:
     _draw_reference(upper, lower, next(iter(curves.values())))
     _draw_subjects(upper, lower, curves)
     _draw_end_of_judging(upper, lower, next(iter(curves.values())))
-    upper.set(title=f"{result.model}, {_optimizer(result.rows)}", ylabel="loss", ylim=_window(curves))
+    upper.set(title=shown(f"{result.model}, {_optimizer(result.rows)}"), ylabel="loss", ylim=_window(curves))
     lower.set(xlabel="step", ylabel="|loss − reference's| ÷ reference's", yscale="log", ylim=(NEAREST / 3, FARTHEST))
     upper.legend(fontsize="small")
     with writing.replacing(path) as made:
@@ -196,7 +196,7 @@ def _draw_subjects(upper: Axes, lower: Axes, curves: Mapping[str, Curve]) -> Non
         style: dict[str, Any] = {  # Any: each keyword of matplotlib has a type of its own
             "color": f"C{index % 10}", "linestyle": DASHES[index % len(DASHES)], "marker": ".", "markersize": 3,
         }  # fmt: skip
-        upper.plot(np.arange(len(losses)), losses, label=f"{subject}: {curve.outcome}", **style)
+        upper.plot(np.arange(len(losses)), losses, label=f"{shown(subject)}: {curve.outcome}", **style)
         distance = _distance(losses, np.array(curve.reference, float))
         lower.plot(np.arange(len(distance)), distance, **style)
 

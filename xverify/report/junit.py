@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 from xml.etree import ElementTree as ET
 
-from ..errors import printable
+from ..errors import shown
 from ..results.records import Check, LayerError, Layers, Result, Row
 from ..results.verdicts import Outcome, Verdict
 from . import content
@@ -163,9 +163,9 @@ def _suite_element(suite: Suite) -> ET.Element:
             told = ET.SubElement(made, case.ending, message=one_line(case.says) or case.kind)
             if case.ending != "skipped":
                 told.set("type", _short(case.kind))
-                told.text = printable(case.says)
+                told.text = shown(case.says)
         elif case.says:
-            ET.SubElement(made, "system-out").text = f"{case.kind}: {printable(case.says)}"
+            ET.SubElement(made, "system-out").text = f"{case.kind}: {shown(case.says)}"
     return element
 
 

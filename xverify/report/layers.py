@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +15,7 @@ from ..verdict import limits
 from . import numbers
 from .notes import coverage
 from .tables import Column, FirstThatFits, borderless
+from .text import escape
 
 LOW, HIGH, WIDTH = 0.1, 1e6, 35  # R at the two ends of the bar, and the number of characters between them
 NARROWER = (20, 12)  # numbers of characters of the bar in narrower terminals

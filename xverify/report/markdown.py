@@ -13,12 +13,14 @@ from .text import LONGEST, one_line, pieces
 
 T = TypeVar("T")
 ACTIVE = re.compile(r"[\\`*_\[\]<>~$&]")  # characters that Markdown reads as marks; those of a table are escaped there
+# What GitHub makes links of without any mark: addresses, mentions, and numbers of issues. A comment after it ends that.
+LINKED = re.compile(r"@|:(?=//)|\bwww(?=\.)|(?:#|\bGH-)(?=\d)", re.IGNORECASE)
 LONGEST_NAME = 120  # characters of a name in a heading or a cell
 
 
 def literal(text: str, longest: int = LONGEST) -> str:
-    """A text of a result in one line that Markdown shows as it is. An @ mentions nobody."""
-    return ACTIVE.sub(lambda found: "\\" + found[0], one_line(text, longest)).replace("@", "@<!-- -->")
+    """A text of a result in one line that Markdown shows as it is. It mentions nobody, and nothing in it becomes a link."""
+    return LINKED.sub(r"\g<0><!-- -->", ACTIVE.sub(lambda found: "\\" + found[0], one_line(text, longest)))
 
 
 def cell(markup: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from ..results.records import Result, Row
 from . import content, numbers
 from .style import coloured
 from .tables import UNLIMITED, FirstThatFits, headed
+from .text import escape
 
 LEGEND = "time ratio: time of the subject / time of the first subject of its run"
 

@@ -157,7 +157,7 @@ def _folded(result: Result) -> Iterator[str]:
     for subject, names in result.weights.folded.items():
         yield (
             f"Folded: {subject} holds {len(names)} weights as the reference computes them, as names.toml says ({few(names)}); "
-            f"the digest of all its weights must be {result.weights.folded_digests[subject][:19]}…"
+            f"the digest of all its weights must be {result.weights.folded_digests.get(subject, '')[:19]}…"
         )
 
 

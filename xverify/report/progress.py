@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import printable
+from ..errors import shown
 from ..progress import Listener
 from . import numbers
 from .style import BROKEN, coloured
 from .tables import headed
 from .terminal import Output
+from .text import escape
 
 QUIET_SECONDS = 3.0  # the last line of the worker's log is shown only for steps that take longer
 REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long step
@@ -76,8 +76,8 @@ class _Line:
     def cells(self) -> tuple[Text, Text, Text]:
         """Phase, progress and time left."""
         known = self.verdicts and not self.progress
-        progress = Text.from_markup(self.verdicts) if known else Text(self.progress or self.rate)
-        return Text(self.doing, style=BROKEN if self.over else ""), progress, Text(self.left)
+        progress = Text.from_markup(self.verdicts) if known else Text(shown(self.progress or self.rate))
+        return Text(shown(self.doing), style=BROKEN if self.over else ""), progress, Text(self.left)
 
 
 class LiveProgress(Listener):
@@ -141,7 +141,9 @@ class LiveProgress(Listener):
         with self.lock:
             yield
             if soon or time.monotonic() - self.drawn >= REDRAW_SECONDS:
-                self.display.update(Group(self._table(), *map(Text, self.below.values())), refresh=True)
+                self.display.update(
+                    Group(self._table(), *(Text(shown(text)) for text in self.below.values())), refresh=True
+                )
                 self.drawn = time.monotonic()
 
     def _table(self) -> Table:
@@ -152,7 +154,7 @@ class LiveProgress(Listener):
         table.add_column("progress", no_wrap=True, ratio=1)
         table.add_column("time left", no_wrap=True, justify="right")
         for name, line in self.lines.items():
-            table.add_row(Text(name), *line.cells)
+            table.add_row(Text(shown(name)), *line.cells)
         return table
 
 
@@ -163,7 +165,7 @@ class PlainProgress(Listener):
         self.told_at: dict[str, float] = {}  # subject -> seconds since its step began, at its latest line
 
     def tell(self, text: str) -> None:
-        sys.stderr.write(printable(text) + "\n")  # one write for each line, because two threads may print at once
+        sys.stderr.write(shown(text) + "\n")  # one write for each line, because two threads may print at once
         sys.stderr.flush()
 
     def phase(self, subject: str, doing: str) -> None:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 
 from rich.console import Console
-from rich.markup import escape
 
 from ..results.figures import Figures
 from ..results.precision import LayerCost, Quantisation
 from ..results.records import Row
 from . import numbers
 from .tables import Column, borderless, table
+from .text import escape
 
 SHOWN = 5  # layers, unless all are asked for
 COARSE = 4.0  # how many times larger than necessary a scale is printed in red

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from rich.markup import escape
 from rich.table import Table
 
+from ..errors import shown
 from ..results.layers import OUTPUT
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
@@ -15,6 +15,7 @@ from . import numbers
 from .cells import written
 from .style import STYLES, coloured
 from .tables import Column, FirstThatFits, narrower, table
+from .text import escape
 
 RATE = "{rate} (95% interval)"
 RATIO = "time ratio"
@@ -25,7 +26,7 @@ NOISE, FLOAT32 = "residual / noise floor", "residual / float32's"
 
 def summary(result: Result) -> FirstThatFits:
     """The table of all rows, with as many columns as fit into the width of the console."""
-    return fitting(list(shown(result)), DISPENSABLE, result, _title(result))
+    return fitting(list(columns(result)), DISPENSABLE, result, _title(result))
 
 
 def fitting(columns: Sequence[Column[Row]], dispensable: Sequence[str], result: Result, title: str) -> FirstThatFits:
@@ -72,12 +73,12 @@ def details(result: Result) -> Iterator[FirstThatFits]:
 def speed_columns(result: Result) -> list[Column[Row]]:
     """The columns about speed and memory, for a table that has others for the outputs."""
     titles = (RATE.format(rate=rate_unit(result.item)), "elapsed s", "s/batch", RATIO, "speed", "peak MiB")
-    return [column for column in shown(result) if column.title in titles]
+    return [column for column in columns(result) if column.title in titles]
 
 
 def rate_unit(item: str) -> str:
     """The unit of speed. item: the name of one element of a batch, e.g. image."""
-    return "FPS" if item == "image" else f"{item}s/s"
+    return "FPS" if item == "image" else f"{shown(item)}s/s"
 
 
 def why_not_counted(row: Row) -> str | None:
@@ -101,7 +102,7 @@ def _title(result: Result) -> str:
     return title
 
 
-def shown(result: Result) -> Iterator[Column[Row]]:
+def columns(result: Result) -> Iterator[Column[Row]]:
     """The columns that this result has figures for."""
     literal = result.settings.rerun is not None
     modelled = any(row.error and row.error.noise_ratio is not None for row in result.rows)

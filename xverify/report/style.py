@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rich.markup import escape
-
 from ..results.verdicts import Outcome, Verdict
+from .text import escape
 
 BROKEN = "bold red"  # also the style of a verdict that STYLES does not contain
 

@@ -8,8 +8,9 @@ from typing import Generic, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markup import escape
 from rich.table import Table
+
+from .text import escape
 
 T = TypeVar("T")
 UNLIMITED = 1000  # characters: wider than any table
@@ -55,7 +56,9 @@ def table(
     """A table whose cells are not broken into several lines. made: it, still empty; one of ``headed`` when omitted."""
     made = headed(title) if made is None else made
     for column in columns:
-        made.add_column(escape(column.title), justify="left" if column.left else "right", no_wrap=True)
+        made.add_column(
+            "\n".join(map(escape, column.title.splitlines())), justify="left" if column.left else "right", no_wrap=True
+        )
     for row in rows:
         made.add_row(*(column.cell(row) for column in columns))
     return made

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
 from rich.segment import Segment
 from rich.text import Text
 
-from ..errors import printable
+from ..errors import printable, shown
 from ..results.records import Result
 from . import content, curves, layers, quantisation
 from .notes import duration, warnings, where_time_went
 from .rows import details as details_tables
 from .style import coloured
+from .text import escape
 from .training import training_tables
 
 WIDE = 180  # characters in a line when the output is no terminal
@@ -26,11 +26,18 @@ class Output(Console):
     """Standard output or, with ``stderr=True``, standard error.
 
     Names in results, model files and messages of workers can hold any characters, and a terminal obeys some of them. Here they are
-    printed as escapes, wherever they come from, and ``:name:`` stays as it is.
+    printed as escapes, wherever they come from, and ``:name:`` stays as it is. Such a text is put into markup with ``text.escape``.
     """
 
     def __init__(self, **settings: Any) -> None:  # settings: those of rich's Console
         super().__init__(**{"highlight": False, "emoji": False, **settings})
+
+    def print(self, *objects: Any, **settings: Any) -> None:  # as rich's Console has them
+        """Print as rich does. Only a terminal breaks sentences into lines. A text without markup is a text from elsewhere."""
+        texts = all(isinstance(each, (str, Text)) for each in objects)
+        if settings.get("markup") is False:
+            objects = tuple(shown(each) if isinstance(each, str) else each for each in objects)
+        super().print(*objects, **{"soft_wrap": True if texts and not self.is_terminal else None, **settings})
 
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(printable(text), **settings)
@@ -81,8 +88,8 @@ def report(result: Result, console: Console, by_layer: bool, details: bool) -> N
     for warning in warnings(result) if of_run else ():
         tell(console, f"[yellow]{escape(warning)}[/]")
     console.print(content.summary(result))
-    for shown in details_tables(result) if details and of_run else ():
-        console.print(shown)
+    for table in details_tables(result) if details and of_run else ():
+        console.print(table)
     for part in training_tables(result.rows):
         tell(console, part) if isinstance(part, Text) else console.print(part)
     width = min(CURVE_WIDTH, console.width)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rich import markup  # noqa: TID251  this is the one place
 from rich.text import Text
 
-from ..errors import printable
+from ..errors import shown
 
 LONGEST = 2000  # characters of a sentence in a report; the result file holds all of them
 LONGEST_CELL = 160  # characters in a cell of a table
@@ -21,9 +22,14 @@ class Piece:
     struck: bool = False
 
 
+def escape(text: str) -> str:
+    """A text from elsewhere in rich's markup, in one line and as it is written: the only way of such a text to the terminal."""
+    return markup.escape(shown(text))
+
+
 def one_line(text: str, longest: int = LONGEST) -> str:
-    """A text in one line, with control characters written out, and cut when it is too long."""
-    line = printable(" ".join(text[: 2 * longest].split()))
+    """A text in one line, as ``shown`` shows it, without repeated blanks, and cut when it is too long."""
+    line = shown(" ".join(text[: 2 * longest].split()))
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 

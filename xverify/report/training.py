@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import shown
 from ..results.records import Check, Curve, Row, Training
 from ..results.verdicts import EndVerdict, Verdict
 from ..verdict import limits
@@ -80,7 +81,7 @@ def _title(trained: Sequence[Training]) -> Text:
     loss = f"; loss {trained[0].loss}" if trained[0].loss else ""
     return Text.assemble(
         ("training-parity checks", "bold"),
-        f" with {trained[0].optimizer}{loss}: each check starts from the reference's own state{listed}\n",
+        f" with {shown(trained[0].optimizer + loss)}: each check starts from the reference's own state{listed}\n",
         ("numbers: the largest residual / noise floor; values of a few units are rounding alone", QUIET),
     )
 
@@ -95,9 +96,9 @@ def _table_of_checks(names: Sequence[str], cells: dict[str, dict[str, Text]]) ->
 def _table(corner: str, head: Sequence[str], body: dict[str, list[Text | None]]) -> Table:
     table = headed()
     for title in (corner, *head):
-        table.add_column(Text(title), no_wrap=title == corner)
+        table.add_column(Text(shown(title)), no_wrap=title == corner)
     for name, cells in body.items():
-        table.add_row(Text(name), *(cell or Text(numbers.ABSENT) for cell in cells))
+        table.add_row(Text(shown(name)), *(cell or Text(numbers.ABSENT) for cell in cells))
     return table
 
 
@@ -136,7 +137,7 @@ def _nan_as_infinite(ratio: float) -> float:
 
 
 def _styled(verdict: str, more: str = "") -> Text:
-    return Text(f"{verdict} {more}".strip(), style=_style(verdict))
+    return Text(shown(f"{verdict} {more}".strip()), style=_style(verdict))
 
 
 def _style(verdict: str) -> str:
@@ -158,9 +159,9 @@ def _sentences(trained: dict[str, Training]) -> Iterator[Text]:
     for (style, sentence), subjects in subjects_of.items():
         whose = "every subject" if 2 < len(subjects) == len(trained) else ", ".join(subjects)
         if style == QUIET:
-            yield Text(f"  {whose}: {sentence}", style=style)
+            yield Text(f"  {shown(f'{whose}: {sentence}')}", style=style)
         else:
-            yield Text.assemble("  ", (whose, style), f": {sentence}")
+            yield Text.assemble("  ", (shown(whose), style), f": {shown(sentence)}")
 
 
 def _first_broken(training: Training) -> Sentences:
@@ -220,10 +221,11 @@ def _untested(training: Training) -> Sentences:
     count = len(training.untested)
     if count:
         what, whose = ("parameter", "its") if count == 1 else ("parameters", "their")
+        share = limits.NULL.get(training.precision, limits.NULL["float32"])
         changed = (
             "change in a step by over 1%"
             if training.own_step
-            else f"gradient by over {limits.NULL[training.precision]:.0%}; the backward check covers each layer by itself"
+            else f"gradient by over {share:.0%}; the backward check covers each layer by itself"
         )
         yield (
             _style(Verdict.UNTESTED),

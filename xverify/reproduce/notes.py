@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.markup import escape
-
 from ..report.numbers import duration
+from ..report.text import escape
 from .records import QUICK_SECONDS, WHERE, Experiment, Part, Reproduction, Source
 from .table import TableRow
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.markup import escape
 
 from ..report.rows import not_counted
 from ..report.style import coloured
 from ..report.tables import Column, FirstThatFits, narrower, table
+from ..report.text import escape
 from ..report.training import training_tables
 from ..results.verdicts import Verdict
 from .columns import columns, dispensable, rate

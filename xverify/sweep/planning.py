@@ -75,12 +75,12 @@ def checked(cells: Iterable[Cell], planned: Iterable[Planned | str]) -> list[Pla
     problems = []
     for cell, each in zip(cells, planned):
         if isinstance(each, str):
-            problems.append(f"  {cell.name}: {each}")
+            problems.append(f"{cell.name}: {each}")
         else:
             good.setdefault(each.key, each)
     if problems:
         count = f"{len(problems)} of the cells" if len(problems) > 1 else "a cell"
-        raise UsageError("\n".join([f"{count} cannot run; leave them out, in a file with [[exclude]]:", *problems]))
+        raise UsageError(f"{count} cannot run; leave them out, in a file with [[exclude]]:", *problems)
     return list(good.values())
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
 
-from ..errors import printable
+from ..errors import shown
 from ..progress import Listener
 from ..report import content, numbers
 from ..report.matrix import Matrix
 from ..report.progress import progress_listener
 from ..report.style import STYLES, Reason
+from ..report.text import escape
 from ..results.records import Result
 from .planning import Planned
 from .run import Swept, Watcher
@@ -46,7 +46,7 @@ class TerminalWatcher(Watcher):
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(printable(text) + "\n")
+    sys.stderr.write(shown(text) + "\n")
     sys.stderr.flush()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from .. import writing
-from ..errors import NotWritten, UsageError
+from ..errors import NotWritten, UsageError, shown
 from ..report.outputs import ENDINGS, of_results
 from ..results.file import decoded
 from ..results.records import Result
@@ -68,7 +68,7 @@ class Collector:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # Any: the class is private in pytest
         """Say which files were written."""
         for line in self.lines:
-            terminalreporter.write_sep("-", line)
+            terminalreporter.write_sep("-", shown(line))
 
     def pytest_unconfigure(self) -> None:
         """Forget this test run."""

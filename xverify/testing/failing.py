@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .. import host
 from ..environments import store as environments
-from ..errors import UsageError, nearest
+from ..errors import UsageError, nearest, shown
 from ..framework import discovery
 from ..reference.subjects import offered
 from ..report.conditions import command
@@ -46,14 +46,14 @@ def failures(result: Result, allow: Sequence[str] = (), named: bool = True) -> s
     if not told:
         return ""
     head = f"{result.model}: {tally(result.rows, 'subjects')}"
-    return "\n".join([head, *told, f"  The same with every layer: {command(result)} --layers"])
+    return "\n".join(map(shown, [head, *told, f"  The same with every layer: {command(result)} --layers"]))
 
 
 def drifts(result: Result) -> Iterator[str]:
     """A sentence about each row that is DRIFT."""
     for row in result.rows:
         if row.error is not None and row.error.verdict == Verdict.DRIFT:
-            yield f"{result.model}: {row.subject}, {row.task}: DRIFT: {_reason(row)}"
+            yield shown(f"{result.model}: {row.subject}, {row.task}: DRIFT: {_reason(row)}")
 
 
 def _passes(row: Row, result: Result, allow: Sequence[str]) -> bool:

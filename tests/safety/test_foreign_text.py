@@ -1,0 +1,252 @@
+"""Text from files stays text: no line of an output is one of theirs, no markup of theirs is obeyed, and no link is made."""
+
+import copy
+import json
+import re
+from dataclasses import replace
+from functools import cache
+
+import cmarkgfm
+import numpy as np
+import pytest
+from cmarkgfm.cmark import Options
+from conftest import write_folder
+from helpers.sampleresults import FORWARD, RESULT, TRAINED, of_files
+
+from xverify.errors import UsageError, XverifyError, shown
+from xverify.report import markdown
+from xverify.results.figures import Figures
+from xverify.results.file import decoded
+from xverify.results.records import LayerError
+from xverify.results.verdicts import Verdict
+
+LINES = "x\nPASS everything\n::error::x"
+TEXT = f"{LINES} [bold]y[/] http://evil.example www.evil.example @someone #12 ##[error]z"
+# A line that a reader takes for a verdict, or a CI service for a command.
+OBEYED = re.compile(r"PASS everything|\s*::|.*##\w*\[")
+
+
+def texts(values, place=()):
+    """The places of all texts and of all names in JSON values."""
+    if isinstance(values, dict):
+        yield from (
+            (*place, name, None)
+            for name in values
+            if place[-1:] in (("matched",), ("failed",), ("figures",), ("folded",))
+        )
+        values = values.items()
+    elif isinstance(values, list):
+        values = enumerate(values)
+    else:
+        yield from [place] if isinstance(values, str) else []
+        return
+    for key, value in values:
+        yield from texts(value, (*place, key))
+
+
+def changed(values, place):
+    """The values with the text of this place replaced; None at its end stands for the name of the last entry."""
+    values = copy.deepcopy(values)
+    *above, last = place
+    named = last is None
+    if named:
+        *above, last = above
+    inside = values
+    for key in above:
+        inside = inside[key]
+    if named:
+        inside[TEXT] = inside.pop(last)
+    else:
+        inside[last] = TEXT
+    return values
+
+
+@cache
+def samples():
+    """Results each of which has the text in one field; one for each field of each record."""
+    layer = LayerError(
+        "fc3",
+        "Linear",
+        1,
+        9e9,
+        9e9,
+        0.0,
+        Verdict.DIFFERENT,
+        explanation="e",
+        glue="g",
+        source="s",
+        after="a",
+        joined="j",
+    )
+    layers = replace(
+        FORWARD.layers, layers=(*FORWARD.layers.layers, layer), failed={"a": "b"}, notes=("n",), stopped="s"
+    )
+    forward = replace(FORWARD, error=replace(FORWARD.error, layers=layers), matched=("m",), notes=("n",))
+    refused = replace(forward, speed=replace(forward.speed, verdict="REFUSED", reason="r", not_counted="n"))
+    run = replace(RESULT, rows=(forward, TRAINED, refused, RESULT.rows[2]))
+    files = of_files()
+    rows = tuple(
+        replace(row, figures={"y": Figures(1.0, says="s")}, matched=("m",), notes=("n",)) for row in files.rows
+    )
+    weights = replace(RESULT.weights, folded={"jittor": ("w",)}, folded_digests={"jittor": "sha256:4"})
+    found = {}
+    for sample in (replace(run, weights=weights), replace(files, rows=rows)):
+        values = sample.to_dict()
+        for place in texts(values):
+            kind = (place[:2] if place[-1] == "subject" else (), *(key for key in place if not isinstance(key, int)))
+            if kind in found or "environment" in place:
+                continue
+            made = changed(values, place)
+            try:
+                decoded(made, "sample")
+            except UsageError:  # a verdict, or a task without rows
+                continue
+            found[kind] = made
+    return list(found.values())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a file of each sample."""
+    place = tmp_path / "samples"
+    place.mkdir()
+    for index, values in enumerate(samples()):
+        (place / f"{index}.json").write_text(json.dumps(values))
+    (tmp_path / "good.json").write_text(json.dumps(RESULT.to_dict()))
+    return place
+
+
+def check_lines(said):
+    """No line is theirs, and where the text stands its markup is as it was written, up to where it was cut."""
+    wrong = [line for line in said.splitlines() if OBEYED.match(line)]
+    assert not wrong, wrong[0]
+    for found in re.findall(r"x3a:error::x (.{0,10})", said.replace("\\", "")):
+        written = re.split(r"…|\s{2}|<|&|'|\"", found)[0]
+        assert "[bold]y[/]".startswith(written), found
+
+
+def test_there_are_samples_of_many_fields():
+    assert len(samples()) > 100
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "FILE"],
+        ["report", "FILE", "--details"],
+        ["report", "FILE", "GOOD"],
+        ["report", "FILE", "--format", "markdown"],
+        ["report", "FILE", "--junit", "MADE"],
+        ["report", "FILE", "--format", "csv"],
+        ["explain", "FILE"],
+        ["diff", "GOOD", "FILE", "--anyway"],
+        ["diff", "FILE", "GOOD", "--anyway", "--format", "markdown"],
+        ["diff", "GOOD", "FILE", "--anyway", "--junit", "MADE"],
+        ["diff", "GOOD", "FILE", "--anyway", "--format", "csv"],
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_no_line_of_a_command_is_one_of_a_file(xverify, folder, words):
+    seen = 0
+    for file in folder.iterdir():
+        names = {"FILE": file, "GOOD": folder.parent / "good.json", "MADE": folder.parent / "made.xml"}
+        done = xverify(*(names.get(word, word) for word in words))
+        assert not done.err
+        assert done.code in (0, 1, 4)
+        text = names["MADE"].read_text() if "MADE" in words else done.out
+        check_lines(text)
+        check_lines(done.out + done.err)
+        seen += "evil" in text
+        if "markdown" in words:
+            html = cmarkgfm.github_flavored_markdown_to_html(done.out, Options.CMARK_OPT_UNSAFE)
+            assert "<a " not in html
+    assert seen > 5
+
+
+def test_a_page_has_no_link_to_elsewhere(xverify, folder):
+    page = folder.parent / "page.html"
+    done = xverify("report", *folder.iterdir(), "--html", page)
+    check_lines(done.out + done.err)
+    assert done.code == 1, done.err
+    text = page.read_text()
+    assert "http://evil.example" in text
+    assert not [target for target in re.findall(r'(?:href|src)="([^"]*)"', text) if not target.startswith("#")]
+
+
+def test_no_line_of_a_history_is_one_of_a_file(xverify, folder):
+    pytest.importorskip("duckdb")
+    for form in ([], ["--format", "markdown"], ["--format", "csv"]):
+        done = xverify("history", "--results", folder, "--all", "--quiet", *form)
+        assert done.code in (0, 1, 4), done.err
+        check_lines(done.out)
+        check_lines(done.err)
+
+
+# -- while a command works --------------------------------------------------------------------------------------------
+
+
+def test_the_name_of_a_model_is_no_line(xverify, tmp_path, in_one_process):
+    done = xverify("run", write_folder(tmp_path / LINES), "--subjects", "numpy", "--no-timing")
+    assert "PASS everything" in done.out + done.err
+    check_lines(done.out)
+    check_lines(done.err)
+
+
+@pytest.mark.parametrize("command", ["report", "explain", "sweep", "check", "history --results", "weights digest"])
+def test_the_name_of_a_file_is_no_line_of_an_error(xverify, tmp_path, command):
+    name = tmp_path / f"{LINES}.toml"
+    done = xverify(*command.split(), f"{name}")
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert "x PASS everything" in done.err
+    check_lines(done.err)
+
+
+def test_the_name_of_a_weight_is_no_line(xverify, tmp_path):
+    for name, value in (("a", 0), ("b", 1)):
+        np.savez(tmp_path / f"{name}.npz", **{f"{LINES} [bold]y[/]": np.full((2, 2), value, np.float32)})
+    done = xverify("weights", "diff", tmp_path / "a.npz", tmp_path / "b.npz")
+    assert done.code == 1
+    assert "x PASS everything" in done.out
+    check_lines(done.out)
+
+
+# -- the functions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a\r\n  b\u2028c\vd", "a b c d"),
+        ("::error::x", "\\x3a:error::x"),
+        ("  ::error::x", "  \\x3a:error::x"),
+        ("at::Tensor", "at::Tensor"),
+        ("##[error]x ##vso[task]", "\\x23#[error]x \\x23#vso[task]"),
+        ("#1 [0::2]", "#1 [0::2]"),
+        ("\x1b[31m", "\\x1b[31m"),
+    ],
+)
+def test_a_text_from_elsewhere_is_one_line(text, line):
+    assert shown(text) == line
+    assert shown(line) == line
+
+
+def test_an_error_has_the_lines_that_it_was_given():
+    assert (
+        str(XverifyError("two cells\nPASS", "a: no", "b\n::error::x")) == "two cells PASS\n  a: no\n  b \\x3a:error::x"
+    )
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["http://a.example", "HTTPS://a.example", "www.a.example", "a@b.example", "mailto:a@b.example", "ftp://a.example"],
+)
+def test_an_address_is_no_link_in_markdown(link):
+    html = cmarkgfm.github_flavored_markdown_to_html(markdown.literal(link), Options.CMARK_OPT_UNSAFE)
+    assert "<a " not in html
+    assert re.sub("<.*?>", "", html).strip() == link
+
+
+@pytest.mark.parametrize("text", ["@someone", "#12", "GH-12", "a/b#12"])
+def test_a_name_mentions_nobody_and_no_issue(text):
+    assert text not in markdown.literal(text)
