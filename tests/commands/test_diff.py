@@ -41,13 +41,23 @@ def result():
     }  # fmt: skip
 
 
+def verdict_of(rows):
+    """The verdict of a result with these rows."""
+    verdicts = [each["error"]["verdict"] for each in rows if each["error"]]
+    if {"DIFFERENT", "INVALID"} & set(verdicts):
+        return "FAIL"
+    if any(each["status"] != "ok" for each in rows):
+        return "ERROR"
+    return "INCONCLUSIVE" if "UNTESTED" in verdicts or not verdicts else "PASS"
+
+
 @pytest.fixture
 def diff(xverify, tmp_path, result):
     def call(change, *options):
         new = copy.deepcopy(result)
         change(new)
         for name, each in (("old", result), ("new", new)):
-            (tmp_path / f"{name}.json").write_text(json.dumps(each))
+            (tmp_path / f"{name}.json").write_text(json.dumps({**each, "verdict": verdict_of(each["rows"])}))
         return xverify("diff", tmp_path / "old.json", tmp_path / "new.json", *options)
 
     return call

@@ -182,6 +182,21 @@ def test_no_line_of_a_history_is_one_of_a_file(xverify, folder):
         check_lines(done.err)
 
 
+def test_a_long_line_is_not_broken_before_a_text_that_reads_as_a_verdict(xverify, tmp_path):
+    layers = [
+        LayerError(
+            f"fc{length}", "Linear", 1, 9e9, 9e9, 0.0, Verdict.DIFFERENT, explanation=f"{'y ' * (length // 2)}{LINES}"
+        )
+        for length in range(120, 190)
+    ]
+    error = replace(FORWARD.error, layers=replace(FORWARD.layers, layers=tuple(layers)))
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps(replace(RESULT, rows=(replace(FORWARD, error=error),)).to_dict()))
+    done = xverify("explain", path)
+    assert done.out.count("PASS everything") == len(layers)
+    assert not [line for line in done.out.splitlines() if OBEYED.match(line)]
+
+
 # -- while a command works --------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .. import host
 from ..results.records import Host, InputsSummary, Result, Row, Settings, overall
+from ..results.validation import DECIDES
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.judgement import demanded
 from ..verdict.outputs import RULE
@@ -64,7 +65,7 @@ def row_of(context: Context, checked: Checked, question: str, judged: Judged | N
 def _decisions(settings: CheckSettings, question: str, judged: Judged | None) -> Iterator[str]:
     """A note on the conditions of --accept, which decide on this row instead of its verdict."""
     if settings.accept and question == questions(settings)[-1] and judged is not None:
-        yield f"--accept decides: {decided(conditions(settings.accept), judged.figures)}"
+        yield f"{DECIDES}{decided(conditions(settings.accept), judged.figures)}"
 
 
 def result_of(

@@ -18,7 +18,7 @@ from ..errors import Failed, SubjectError
 from ..framework.modelfile import Tensor
 from ..processes import allocator
 from ..results.records import Error, Result, Row, Settings, overall
-from ..results.verdicts import Outcome
+from ..results.verdicts import SEVERITY, Outcome
 from ..timing.noise import Seen
 from ..weights import npz
 from ..workload.keys import case_key
@@ -32,7 +32,6 @@ from .report import questions, row_of
 from .timed import Before, FileSource, ReferenceSource, TimedRow, first_case
 
 CHANNELS = {1, 3, 4}  # an input of four axes with so many channels is taken for images
-SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)
 
 
 def batch_and_item(tensors: Sequence[Tensor]) -> tuple[int, str]:

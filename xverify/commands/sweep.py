@@ -140,9 +140,11 @@ def _list(planned: list[Planned], folder: Path, force: bool) -> int:
     for title in ("cell", "subjects", "now"):
         made.add_column(title, no_wrap=title == "cell")
     says = {State.DONE: "has a result", State.PARTIAL: "would go on", State.MISSING: "would run"}
-    states = [State.MISSING if force else store.state(each) for each in planned]
-    for each, state in zip(planned, states):
-        made.add_row(escape(each.name), escape(", ".join(each.settings.subjects)), says[state])
+    found = [store.found(each) for each in planned]
+    states = [State.MISSING if force else each.state for each in found]
+    for each, state, there in zip(planned, states, found):
+        now = says[state] + (f": {there.problem}" if there.problem else "")
+        made.add_row(escape(each.name), escape(", ".join(each.settings.subjects)), escape(now))
     out = console()
     out.print(made)
     left = sum(state != State.DONE for state in states)

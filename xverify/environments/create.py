@@ -96,7 +96,8 @@ def _base_interpreter(file: Path, step: Step) -> str:
     except XverifyError as error:
         raise XverifyError(
             f"the environment {file.stem} cannot be made. {interpreters.explain(file)} Install one of these versions, "
-            f"because uv cannot download one now:\n{error}"
+            "because uv cannot download one now:",
+            *error.args,
         ) from None
     return step(f"finding Python {newest}", [uv, "python", "find", newest])
 

@@ -94,6 +94,8 @@ def _named(folder: ModelFolder, subjects: Sequence[str]) -> tuple[list[tuple[typ
     chosen = list(dict.fromkeys(frameworks.parse_subject(text) for text in subjects if text.strip()))
     if not chosen:
         raise UsageError("--subjects is empty: name at least one, e.g. torch:eager,jittor (see xverify list)")
+    if not all(text.strip() for text in subjects):
+        raise UsageError(f"--subjects {','.join(subjects)}: a name is empty; leave a comma out")
     for adapter, _ in chosen:
         if not offered(folder, adapter):
             raise UsageError(f"{adapter.name} cannot run {folder.name}: {folder.code} has no {_file(adapter)}.py")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..results.records import Result, Row
-from ..results.verdicts import Outcome
+from ..results.verdicts import SEVERITY, Outcome
 from . import check, detection, limits, notes, rows
 from . import reasons as why
 from .style import Reason
 from .tables import Column, FirstThatFits
-
-SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)
 
 
 def of_files(result: Result) -> bool:

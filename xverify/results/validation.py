@@ -6,8 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
-from .records import Result, Row
+from .records import Result, Row, overall
+from .verdicts import SEVERITY, Outcome, Verdict
 
+DECIDES = (
+    "--accept decides: "  # how the note of a row begins on which the conditions of --accept decide, not its verdict
+)
+FAILS = "does not hold"  # what such a note says of a condition
 LARGEST = 2**53  # of a whole number: programs that read JSON as floats keep it exactly
 FREE = ("environment",)  # values of frameworks, of any kind
 # Endings of the names of numbers that cannot be negative.
@@ -28,6 +33,35 @@ def problems(result: Result) -> Iterator[str]:
             yield f"there is no row of the task {task[:60]!r} - at `$.receipts`"
     if any(not math.isfinite(seconds) or seconds <= 0 for seconds in result.noise.canary_seconds):
         yield "seconds must be above 0 - at `$.noise.canary_seconds`"
+    yield from _verdict(result)
+
+
+def _verdict(result: Result) -> Iterator[str]:
+    """What is wrong with the verdict: that of a run is the one of its rows, and that of a check of files is no better."""
+    check = result.settings.task == "check"
+    follows = overall(result.rows, result.settings.strict) if not check else _best_of_check(result)
+    better = SEVERITY.index(result.verdict) < SEVERITY.index(follows)
+    if better or (result.verdict != follows and not check):
+        yield f"the verdict is {result.verdict}, and that of its rows is {follows}: make the file again - at `$.verdict`"
+
+
+def _best_of_check(result: Result) -> Outcome:
+    """The best verdict that the rows of a check allow.
+
+    A condition of --accept decides in place of DIFFERENT. After a conversion, the comparison with the model may decide alone.
+    """
+    left = [row for row in result.rows if not _accepted(row)]
+    compared = [row for row in result.rows if row.task != result.tasks[0] or len(result.tasks) == 1]
+    known = compared and all(row.error is not None and row.error.verdict != Verdict.UNTESTED for row in compared)
+    if known:
+        left = [row for row in left if row.status != "ok" or row.error is None or row.error.verdict != Verdict.UNTESTED]
+    return overall(left, result.settings.strict) if left else Outcome.PASS
+
+
+def _accepted(row: Row) -> bool:
+    """Whether the conditions of --accept hold for a row, so that they decide."""
+    says = next((note for note in row.notes if note.startswith(DECIDES)), FAILS)
+    return FAILS not in says and row.status == "ok" and row.error is not None and row.error.verdict != Verdict.INVALID
 
 
 def _timed(row: Row, place: str) -> Iterator[str]:

@@ -110,3 +110,6 @@ class Outcome(str, Enum):
     def exit_code(self) -> int:
         """The exit code of the command; EXIT_CODES says what each means. Code 2, a wrong command line, is no outcome."""
         return {"PASS": 0, "FAIL": 1, "ERROR": 3, "INCONCLUSIVE": 4}[self.value]
+
+
+SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)  # from the best to the worst

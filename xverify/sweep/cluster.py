@@ -212,7 +212,7 @@ class Cluster:
     ) -> Swept:
         """Run every cell whose result is missing, as ``run.sweep`` does. run_one: runs a cell on its worker."""
         watcher = watcher or Watcher()
-        left = to_run(cells, self.store, force)
+        left = to_run(cells, self.store, force, watcher)
         watcher.known(len(cells) - len(left), len(left))
         ran = 0
         for _ in range(retries + 1):

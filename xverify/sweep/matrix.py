@@ -233,7 +233,7 @@ def _value(name: str, value: Any, place: str, base: Path) -> Any:
         return _model(value, place, base)
     if name in LISTS:
         kind = str if name == SUBJECTS else int
-        if not isinstance(value, list) or not value or not all(isinstance(each, kind) for each in value):
+        if not isinstance(value, list) or not value or not all(isinstance(each, kind) and each != "" for each in value):
             raise UsageError(f"{place}: {name} is {value!r}: write a list, e.g. {_example(name)}")
         return tuple(value)
     option = OF_RUN[name]
@@ -241,8 +241,10 @@ def _value(name: str, value: Any, place: str, base: Path) -> Any:
         raise UsageError(f"{place}: {name} is {value!r}: it must be true or false")
     if option.kind is str and not option.repeatable and not isinstance(value, str):
         raise UsageError(f"{place}: {name} is {value!r}: it must be text in quotation marks")
-    if option.repeatable and not isinstance(value, dict):
-        raise UsageError(f'{place}: {name} is {value!r}: it must be a table, e.g. {{ jittor = "/path/to/python" }}')
+    if option.repeatable and not (isinstance(value, dict) and all(isinstance(each, str) for each in value.values())):
+        raise UsageError(
+            f'{place}: {name} is {value!r}: it must be a table of texts, e.g. {{ jittor = "/path/to/python" }}'
+        )
     if name == "task" and "," in value:
         raise UsageError(
             f"{place}: task is {value!r}: a cell has one task; write task = {value.split(',')} in [matrix]"

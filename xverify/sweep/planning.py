@@ -18,7 +18,7 @@ from ..receipts import machine
 from ..reference import summary
 from ..reference.request import resolve
 from ..results.conditions import Settings
-from ..results.records import plain
+from ..results.records import Result, plain
 from ..version import __version__
 from ..workload.request import Request
 from .matrix import Cell
@@ -54,6 +54,15 @@ class Planned:
         model = re.sub(r"[^A-Za-z0-9._-]", "_", self.model)[:LONGEST_NAME].lstrip(".") or "model"
         return f"{model}-{self.settings.task}-b{self.settings.batch}-{self.key[:16]}.json"
 
+    def misfit(self, result: Result) -> str:
+        """How a result is not of this cell, by its model, settings, digests, rows and version; "" when it is of this cell."""
+        there, here = _compared(result.settings), _compared(self.settings)
+        there |= {"model": result.model, "tasks": result.tasks, "rows": tuple(row.subject for row in result.rows)}
+        here |= {"model": self.model, "tasks": (self.settings.task,), "rows": self.settings.subjects}
+        there["xverify"], here["xverify"] = result.xverify, self.versions["xverify"]
+        other = (name for name in here if there[name] != here[name])
+        return "; ".join(f"{name.replace('_', ' ')} is {there[name]!r}, and here {here[name]!r}" for name in other)
+
 
 def plan(cells: Iterable[Cell]) -> list[Planned | str]:
     """Each cell as it will run here, or why it cannot."""
@@ -88,17 +97,17 @@ def _plan(cell: Cell) -> Planned:
     request, folder = resolve(cell.model, cell.subjects, cell.settings)
     settings = summary.settings(request, folder)
     versions = _versions(request)
-    compared = {name: value for name, value in vars(settings).items() if name not in NOT_COMPARED}
     adapters = machine.adapters(request.subjects)
     text = json.dumps(
-        plain({"settings": _simple(compared), "versions": versions, "adapters": adapters}), sort_keys=True
+        plain({"settings": _compared(settings), "versions": versions, "adapters": adapters}), sort_keys=True
     )
     key = hashlib.sha256(f"{folder.name}\0{text}".encode("utf-8", "backslashreplace")).hexdigest()
     return Planned(cell, folder.name, folder.spec.item, settings, versions, key)
 
 
-def _simple(values: dict[str, object]) -> dict[str, object]:
-    """The optimizer as a text, so that every value is one of JSON."""
+def _compared(settings: Settings) -> dict[str, object]:
+    """Name -> value of the settings that change what a run measures. The optimizer is a text, because JSON has none."""
+    values = {name: value for name, value in vars(settings).items() if name not in NOT_COMPARED}
     return {**values, "optimizer": repr(values["optimizer"])}
 
 

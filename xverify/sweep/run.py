@@ -23,6 +23,9 @@ class Watcher:
     def known(self, done: int, left: int) -> None:
         """The sweep begins. done: cells whose results the folder has. left: cells to run."""
 
+    def unusable(self, planned: Planned, problem: str) -> None:
+        """A file in the place of a cell's result is not its result, so the cell is run again."""
+
     def running(self, planned: Planned, place: str, seconds_left: float | None) -> AbstractContextManager[Listener]:
         """A cell begins. place: "3 of 60". seconds_left: for this and all later cells; None when it is not known.
 
@@ -76,9 +79,16 @@ def _kind(planned: Planned) -> Kind:
     return planned.model, planned.settings.task
 
 
-def to_run(cells: Sequence[Planned], store: Store, force: bool) -> list[Planned]:
-    """The cells whose results the folder lacks."""
-    return [each for each in cells if force or store.state(each) != State.DONE]
+def to_run(cells: Sequence[Planned], store: Store, force: bool, watcher: Watcher) -> list[Planned]:
+    """The cells whose results the folder lacks. The watcher is told of files that are not of their cell."""
+    left = []
+    for each in cells:
+        found = store.found(each)
+        if found.problem:
+            watcher.unusable(each, found.problem)
+        if force or found.state != State.DONE:
+            left.append(each)
+    return left
 
 
 def sweep(
@@ -90,7 +100,7 @@ def sweep(
     crashed.
     """
     watcher = watcher or Watcher()
-    left = to_run(cells, store, force)
+    left = to_run(cells, store, force, watcher)
     watcher.known(len(cells) - len(left), len(left))
     ran = 0
     for attempt in range(retries + 1):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-import msgspec
-
 from ..errors import NotWritten, UsageError, XverifyError
 from ..results.file import read
-from ..results.records import SCHEMA_VERSION, Result
+from ..results.records import Result
 from .planning import Planned
 
 LOCK = ".xverify-sweep.lock"
@@ -26,11 +25,13 @@ class State(Enum):
     MISSING = "missing"
 
 
-class _Head(msgspec.Struct):
-    """As much of a result file as says whether the run came to its end."""
+@dataclass(frozen=True)
+class Found:
+    """What the file of a cell is. result: None unless it is of this cell. problem: why a file that is there is not."""
 
-    schema_version: int
-    complete: bool
+    state: State
+    result: Result | None = None
+    problem: str = ""
 
 
 class Store:
@@ -80,19 +81,24 @@ class Store:
         """The result file of a cell."""
         return self.folder / planned.file
 
-    def state(self, planned: Planned) -> State:
-        """What the folder has of this cell. A file that is no result, or of another version, counts as missing."""
+    def found(self, planned: Planned) -> Found:
+        """What the folder has of this cell. A file that cannot be read, or that has another run, counts as missing."""
+        path = self.path(planned)
+        if not os.path.lexists(path):
+            return Found(State.MISSING)
         try:
-            head = msgspec.json.decode(self.path(planned).read_bytes(), type=_Head)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return State.MISSING
-        if head.schema_version != SCHEMA_VERSION:
-            return State.MISSING
-        return State.DONE if head.complete else State.PARTIAL
+            result = read(path)
+        except XverifyError as error:
+            return Found(State.MISSING, problem=str(error))
+        other = planned.misfit(result)
+        if other:
+            return Found(State.MISSING, problem=f"{path} is the result of another run: {other}")
+        return Found(State.DONE if result.complete else State.PARTIAL, result)
+
+    def state(self, planned: Planned) -> State:
+        """The state of this cell."""
+        return self.found(planned).state
 
     def result(self, planned: Planned) -> Result | None:
-        """The result of a cell; None when there is none that can be read."""
-        try:
-            return read(self.path(planned))
-        except XverifyError:
-            return None
+        """The result of a cell; None when there is none that can be read, and that is of this cell."""
+        return self.found(planned).result

@@ -30,6 +30,9 @@ class TerminalWatcher(Watcher):
         have = f"{done} of {done + left} cells have a result; " if done else ""
         _tell(f"{have}{left or 'no'} {'cell' if left == 1 else 'cells'} to run")
 
+    def unusable(self, planned: Planned, problem: str) -> None:
+        _tell(f"{planned.name} is run again: {problem}")
+
     @contextmanager
     def running(self, planned: Planned, place: str, seconds_left: float | None) -> Iterator[Listener]:
         self.sent(planned, place, seconds_left)

@@ -58,6 +58,9 @@ class Collector:
         results = [_named(test, text) for test, text in sorted(self.collected, key=lambda each: each[0])]
         made = of_results(results)
         for path in self.paths:
+            if not results and path.exists():
+                self.lines.append(f"xverify: no test had a result, so {path} stays as it is")
+                continue
             try:
                 writing.write_text(made[ENDINGS[path.suffix]](), path)
                 self.lines.append(f"xverify: {len(results)} result{'s' * (len(results) != 1)} in {path}")
