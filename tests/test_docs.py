@@ -314,6 +314,27 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_the_code():
     assert not is_a_message("… has no spec file: write SPEC")
 
 
+@pytest.mark.parametrize("command", ["run", "check", "convert"])
+def test_the_options_that_python_lacks_are_those_that_the_page_names(command):
+    from xverify.checking.options import CheckSettings
+    from xverify.conversion.api import SETTINGS
+    from xverify.workload.declaration import declared
+    from xverify.workload.options import RunArguments, RunSettings
+
+    options = {
+        "run": (*declared(RunSettings), *declared(RunArguments)),
+        "check": declared(CheckSettings),
+        "convert": SETTINGS,
+    }
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    part = re.split(r"^## ", page[page.index(f"## xverify {command}\n") :], maxsplit=2, flags=re.MULTILINE)[1]
+    [named] = re.findall(r"the same options, except\s+those that only .*?\((.*?)\)", part, re.DOTALL)
+    [sub] = [each for name, _, each in parser().actions() if name == command]
+    flags = {flag for action in sub._actions for flag in action.option_strings if flag.startswith("--")} - {"--help"}
+    known = {"--json", *(each.flag for each in options[command])}
+    assert sorted(re.findall(r"`(--[\w-]+)`", named)) == sorted(flags - known)
+
+
 # -- the result file, the report, and adapters ------------------------------------------------------------------------
 
 
