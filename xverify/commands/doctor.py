@@ -13,6 +13,7 @@ from .. import host
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
+from ..interpreter import program
 from ..report import terminal
 from ..report.text import escape
 from ..version import __version__
@@ -136,7 +137,7 @@ def _torchvision() -> list[str]:
         return []
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "import torchvision"],
+            program(sys.executable, "import torchvision"),
             capture_output=True,
             text=True,
             timeout=IMPORT_SECONDS,

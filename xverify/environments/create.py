@@ -15,6 +15,7 @@ from pathlib import Path
 from .. import writing
 from ..errors import UsageError, XverifyError
 from ..host import kill_group
+from ..interpreter import module, program
 from ..progress import Listener
 from . import interpreters
 from .store import STAMP, Environment, digest, find, interpreter, pins, root
@@ -58,18 +59,18 @@ def create(name: str, listener: Listener) -> Environment:
     if uv is None:
         _check_ensurepip(base)
     with _reported(folder), _alone(folder), _in_place_of(folder):
-        # -I: the new interpreter does not see what PYTHONPATH adds to this one.
+        # isolated: the new interpreter does not see what PYTHONPATH adds to this one.
         python = str(interpreter(folder))
         if uv:
             make = [uv, "venv", "--no-project", "--python", base, str(folder)]
             install = [uv, "pip", "install", "--python", python, "-r", str(file)]
         else:
-            make = [base, "-I", "-m", "venv", str(folder)]
-            pip = [python, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+            make = module(base, "venv", str(folder), isolated=True)
+            pip = module(python, "pip", "--disable-pip-version-check", "--no-input", isolated=True)
             install = [*pip, "install", "-r", str(file)]
         step(f"making {folder}", make)
         step(f"installing {file.name} with {'uv' if uv else 'pip'} (minutes)", install)
-        found = json.loads(step("listing its packages", [python, "-I", "-c", INSPECT]))
+        found = json.loads(step("listing its packages", program(python, INSPECT, isolated=True)))
         _add_config(folder, Path(found["config"]))
         stamp = {"name": name, "python": found["python"], "pins": digest(file), "packages": found["packages"]}
         writing.write_text(json.dumps(stamp, indent=1) + "\n", folder / STAMP)
@@ -104,7 +105,7 @@ def _base_interpreter(file: Path, step: Step) -> str:
 
 def _check_ensurepip(python: str) -> None:
     """Raise XverifyError when an interpreter cannot make environments. Debian has a separate package for this."""
-    done = subprocess.run([python, "-c", "import ensurepip"], capture_output=True, check=False)
+    done = subprocess.run(program(python, "import ensurepip"), capture_output=True, check=False)
     if done.returncode != 0:
         package = f"python{interpreters.version_of(python)}-venv"
         raise XverifyError(

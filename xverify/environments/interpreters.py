@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..interpreter import program
+
 # An interpreter counts only if it starts: pyenv puts commands on the path for versions that may be switched off.
 PROBE = "import sys; print('%d.%d' % sys.version_info[:2])"
 
@@ -114,7 +116,9 @@ def version_of(python: str) -> str:
 def _version(path: str) -> tuple[int, int] | None:
     """The version of an interpreter; None when it does not start."""
     try:
-        done = subprocess.run([path, "-I", "-c", PROBE], capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(
+            program(path, PROBE, isolated=True), capture_output=True, text=True, timeout=30, check=True
+        )
         major, _, minor = done.stdout.strip().partition(".")
         return int(major), int(minor)
     except (OSError, subprocess.SubprocessError, ValueError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..environments import store as environments
 from ..framework.runner import Runner
+from ..interpreter import module as run_module
 from .allocator import allocator_variables, glibc_version, with_huge_pages
 
 WORKER = "xverify.worker"
@@ -65,7 +66,7 @@ def worker_command(
         library = folder / "lib"
         _lend_package(library)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(library), os.environ.get("PYTHONPATH")]))
-    return Command((python, "-m", module, *arguments), environment)
+    return Command(tuple(run_module(python, module, *arguments)), environment)
 
 
 def interpreter(adapter: type[Runner]) -> str:

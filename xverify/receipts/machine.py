@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import frameworks
 from ..framework import discovery
+from ..interpreter import program
 from ..workload.digests import file_digest
 
 SECONDS = 60.0  # that another interpreter may take to list its packages
@@ -31,7 +32,7 @@ def packages(python: Mapping[str, str]) -> dict[str, dict[str, str]]:
 def _of(python: str) -> dict[str, str]:
     """The packages of another interpreter; {} when it cannot list them."""
     try:
-        done = subprocess.run([python, "-c", LIST], capture_output=True, text=True, timeout=SECONDS, check=True)
+        done = subprocess.run(program(python, LIST), capture_output=True, text=True, timeout=SECONDS, check=True)
         found = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}

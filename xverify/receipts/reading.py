@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..results.file import read as read_result
 from ..workload.digests import file_digest
 from ..workload.options import RunSettings
 from .keeping import own_digest
-from .records import FILES, INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS, Kept, KeptTask
+from .records import INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS, Kept, KeptTask
 
 LARGEST = 2**26  # bytes of receipt.json
 Settings = dict[str, Any]  # name of a setting -> value; Any: each has the type of its option
@@ -108,10 +109,16 @@ def _changed(place: Path, values: Mapping[str, object], files: Mapping[str, str]
             continue
         if now != written:
             yield f"{name} has changed: its digest was {_short(written)}, is {_short(now)}"
-    for path in sorted(each for suffix in ("py", "toml") for each in place.glob(f"{FILES}/**/*.{suffix}")):
-        name = path.relative_to(place).as_posix()
-        if name not in files:  # it could hide a file that is imported
+    for name in sorted(_present(place)):
+        if name not in files and name != RECEIPT:  # it could hide a file that is imported, or be read by one
             yield f"{name} is new"
+
+
+def _present(place: Path) -> Iterator[str]:
+    """Every file in the folder, and every link to a folder, of whatever name."""
+    for here, folders, names in os.walk(place):
+        links = [name for name in folders if Path(here, name).is_symlink()]
+        yield from (Path(here, name).relative_to(place).as_posix() for name in (*names, *links))
 
 
 def _short(digest: str) -> str:

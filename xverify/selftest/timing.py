@@ -19,6 +19,7 @@ import psutil
 
 from .. import host
 from ..engine.api import run
+from ..interpreter import program
 from ..results.records import Result, Row
 from ..timing import statistics as timing
 from ..workload.options import ALLOCATORS
@@ -62,7 +63,7 @@ def busy(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True)
+    process = subprocess.Popen(program(sys.executable, BUSY), start_new_session=True)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) > 1:
         psutil.Process(process.pid).cpu_affinity(cores[-1:])

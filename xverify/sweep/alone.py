@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import XverifyError
+from ..interpreter import module
 from .cell import run_cell
 from .planning import Planned
 
@@ -30,7 +31,7 @@ def run_alone(planned: Planned, path: Path) -> None:
     content = pickle.dumps((planned, str(path)))
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+            module(sys.executable, __name__), stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
         )
         assert process.stdin is not None
         try:

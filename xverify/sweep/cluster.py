@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, XverifyError, first_line
+from ..interpreter import multiprocessing_elsewhere
 from ..results import file as result_file
 from . import machines
 from .alone import run_alone
@@ -73,6 +74,7 @@ def connected(scheduler: str | None, kind: str | None, retries: int) -> Iterator
         if scheduler is not None:
             target: Any = scheduler
         else:
+            stack.enter_context(multiprocessing_elsewhere())
             target, count = _cluster(kind or "")
             stack.callback(target.close)
         try:
@@ -107,9 +109,13 @@ def _cluster(kind: str) -> tuple[Any, int]:
         raise UsageError(f"--cluster {kind}: write local:2, slurm:8 or ssh:node1,node2")
     if name == "slurm":
         _require("dask_jobqueue", "slurm")
+        import dask
         from dask_jobqueue import SLURMCluster
 
-        made = SLURMCluster(processes=1, worker_extra_args=["--resources", f"{machines.RESOURCE}=1", "--nthreads", "1"])
+        # A job begins in the folder of the command. An older Python than 3.11 does not know this variable.
+        first = [*dask.config.get("jobqueue.slurm.job-script-prologue", []), "export PYTHONSAFEPATH=1"]
+        options = ["--resources", f"{machines.RESOURCE}=1", "--nthreads", "1"]
+        made = SLURMCluster(processes=1, worker_extra_args=options, job_script_prologue=first)
         made.scale(jobs=int(value))
         return made, int(value)
     from distributed import LocalCluster
