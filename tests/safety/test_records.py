@@ -58,6 +58,7 @@ def test_a_result_has_the_verdict_of_its_rows_alone(rows, strict, follows, verdi
     [
         ("--accept decides: top1>=0.9 holds: 0.95 (y)", {}, True),
         ("--accept decides: top1>=0.99 does not hold: 0.95 (y)", {}, False),
+        ("--accept decides: max_abs<=1 does not hold: 2 (y)", {"error": TRAINED.error}, False),
         ("accepted", {}, False),
         ("--accept decides: top1>=0.9 holds: 0.95 (y)", {"status": "crashed"}, False),
         ("--accept decides: top1>=0.9 holds: 0.95 (y)", {"error": replace(FORWARD.error, verdict="INVALID")}, False),

@@ -12,6 +12,7 @@ from ..errors import Absent, Failed, SubjectError
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Prepared
+from ..results import validation
 from ..results.layers import Layers
 from ..results.precision import Precision, Quantisation
 from ..results.records import ReferenceSummary, WeightsSummary
@@ -23,7 +24,7 @@ from .meaning import Meaning
 from .options import CheckSettings
 from .subject import File, Opened
 
-REFERENCE = " (reference)"  # what the label of a reference ends with
+REFERENCE = validation.REFERENCE
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ DECIDES = (
     "--accept decides: "  # how the note of a row begins on which the conditions of --accept decide, not its verdict
 )
 FAILS = "does not hold"  # what such a note says of a condition
+REFERENCE = " (reference)"  # what the subject of a reference ends with that was timed
 LARGEST = 2**53  # of a whole number: programs that read JSON as floats keep it exactly
 FREE = ("environment",)  # values of frameworks, of any kind
 # Endings of the names of numbers that cannot be negative.
@@ -50,6 +51,8 @@ def _best_of_check(result: Result) -> Outcome:
 
     A condition of --accept decides in place of DIFFERENT. After a conversion, the comparison with the model may decide alone.
     """
+    if any(FAILS in _decided(row) for row in result.rows if not row.subject.endswith(REFERENCE)):
+        return Outcome.FAIL
     left = [row for row in result.rows if not _accepted(row)]
     compared = [row for row in result.rows if row.task != result.tasks[0] or len(result.tasks) == 1]
     known = compared and all(row.error is not None and row.error.verdict != Verdict.UNTESTED for row in compared)
@@ -58,10 +61,19 @@ def _best_of_check(result: Result) -> Outcome:
     return overall(left, result.settings.strict) if left else Outcome.PASS
 
 
+def _decided(row: Row) -> str:
+    """What the conditions of --accept say of a row; "" where there are none."""
+    return next((note for note in row.notes if note.startswith(DECIDES)), "")
+
+
 def _accepted(row: Row) -> bool:
     """Whether the conditions of --accept hold for a row, so that they decide."""
-    says = next((note for note in row.notes if note.startswith(DECIDES)), FAILS)
-    return FAILS not in says and row.status == "ok" and row.error is not None and row.error.verdict != Verdict.INVALID
+    return (
+        FAILS not in (_decided(row) or FAILS)
+        and row.status == "ok"
+        and row.error is not None
+        and row.error.verdict != Verdict.INVALID
+    )
 
 
 def _timed(row: Row, place: str) -> Iterator[str]:
