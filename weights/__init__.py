@@ -10,7 +10,7 @@ A format whose files need not be read as a whole has ``open_file`` in place of `
 mapping that reads an array when it is looked up.
 
 torch.py, jittor.py, onnx.py, tensorflow.py, tensorlayer.py and paddle.py also copy arrays into a built model and out of it
-(to_model, from_model). A framework is imported only inside a function that needs it. This package may import errors.
+(to_model, from_model). A framework is imported only inside a function that needs it. This package may import errors and reading.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
+from xverify import reading
 from xverify.errors import WeightsError
 
 from . import sharded
@@ -92,8 +93,9 @@ class _OfFile(Converted):
 def open_file(path: str | Path, trust: bool = False, most: float | None = None) -> Mapping[str, Array]:
     """The same arrays as of ``load_file``. Where the format allows it, each is read when it is looked up, and none is kept."""
     path = Path(path)
-    if not path.is_file() and not path.is_dir():
-        raise WeightsError(f"{path}: no such weight file")
+    wrong = "" if path.is_dir() else reading.problem(path)
+    if wrong:
+        raise WeightsError(f"{path}: {wrong.replace(reading.ABSENT, 'no such weight file')}")
     module = known_format(path)
     with _readable(path):
         opens = getattr(module, "open_file", None)

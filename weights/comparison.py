@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .canonical import Difference, diff
-from .findings import sentences
+from .findings import LISTED, sentences
 from .relations import QUIET, Relation, relate
 from .stored import Stored
 
@@ -31,7 +31,7 @@ def compare(left: Stored, right: Stored) -> Compared:
     if not plain:
         return Compared((), (), 0, known)
     relations = relate(left, right)
-    lines, different = [], 0
+    lines, different, moved = [], 0, list[Relation]()
     told: set[str] = set()
     for each in relations:
         told |= {each.name, each.other, *each.uses}
@@ -39,23 +39,42 @@ def compare(left: Stored, right: Stored) -> Compared:
             continue
         lines.append(f"{each.name or each.other}: {_says(each, plain)}")
         different += not _is_right(each, plain)
+        if _is_moved(each, plain):
+            moved.append(each)
     graphs = bool(left.places or right.places)
     for name, difference in plain.items():
         # A single number in a graph is a constant of the exporter, unless both files have it.
         if name not in told and not (graphs and difference.kind in ("missing", "extra")):
             lines.append(f"{name}: {difference.detail}")
             different += 1
-    return Compared(lines, sentences(relations, left, right), different, known)
+    return Compared(lines, [*_moved_sentences(moved), *sentences(relations, left, right)], different, known)
 
 
 def _is_right(each: Relation, plain: Mapping[str, Difference]) -> bool:
-    bitwise = each.name == each.other and each.name in plain  # two tensors of one name must be the same to the last bit
-    return each.right and each.kind not in QUIET and not bitwise
+    # Two tensors of one name must be the same to the last bit, unless a batch norm is folded into one of them.
+    bitwise = each.kind == "same" and each.name == each.other and each.name in plain
+    return each.right and each.kind not in QUIET and not bitwise and not _is_moved(each, plain)
+
+
+def _is_moved(each: Relation, plain: Mapping[str, Difference]) -> bool:
+    """Whether a tensor follows from one of another name although both files have its own name, with other values."""
+    both = each.name in plain and plain[each.name].kind in ("values", "shape")
+    return both and each.right and each.other not in ("", each.name) and each.name not in each.uses
+
+
+def _moved_sentences(moved: Sequence[Relation]) -> list[str]:
+    """What is wrong with tensors that have the names of others: a renaming holds only for a name that the other file lacks."""
+    if len(moved) > LISTED:
+        names = ", ".join(f"{each.name} ({each.other})" for each in moved[:LISTED])
+        return [f"{len(moved)} tensors have the names of others, which both files have: {names} and more"]
+    return [f"{each.name} is {each.other} of the right, and both files have both names" for each in moved]
 
 
 def _says(each: Relation, plain: Mapping[str, Difference]) -> str:
     if each.kind in QUIET:
         return each.says.replace("in the file", "on the left").replace("in the reference", "on the right")
+    if _is_moved(each, plain):
+        return f"{plain[each.name].detail}; {each.says or 'equal'}, compared with {each.other}"
     if each.kind == "same" and each.name != each.other:
         return f"equal to {each.other}" + (f", {each.says}" if each.says else "")
     if each.name == each.other and plain[each.name].kind in ("values", "shape"):

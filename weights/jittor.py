@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from xverify import reading
 from xverify.errors import WeightsError
 
 from .canonical import Array, Arrays, Variables
@@ -112,7 +113,7 @@ def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arr
 
     trust: also run code that the pickle calls. most: see ``room.Room``.
     """
-    data = path.read_bytes()
+    data = reading.content(path)
     if data.endswith(_MARK):
         body, checksum = data[: -len(_MARK) - _SHA1_BYTES], data[-len(_MARK) - _SHA1_BYTES : -len(_MARK)]
         if hashlib.sha1(body).digest() != checksum:

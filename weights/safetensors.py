@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from xverify import reading
 from xverify.errors import WeightsError
 
 from .canonical import Array, Streamed, dtype_of, pieces_of, shape_of
@@ -94,27 +95,15 @@ def _header(path: Path) -> tuple[int, Json]:
 
     Raises WeightsError when two arrays have the same name, of which the library would drop one.
     """
-    with path.open("rb") as file:
+    with reading.opened(path) as file:
         (size,) = struct.unpack("<Q", file.read(LENGTH))
         if size > path.stat().st_size:
             raise WeightsError(
                 f"{path}: it declares a header of {size:,} bytes, and has {path.stat().st_size:,}: it is truncated"
             )
         header = file.read(size)
-    return size, json.loads(header, object_pairs_hook=unique(lambda name: f"{path}: two arrays have the name {name!r}"))
-
-
-def unique(says: Callable[[str], str]) -> Callable[[list[tuple[str, Any]]], Json]:
-    """A hook of ``json.loads`` that raises WeightsError for a name that an object has twice. says: makes the message."""
-
-    def hook(pairs: list[tuple[str, Any]]) -> Json:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise WeightsError(says(next(name for name in names if names.count(name) > 1)))
-        return found
-
-    return hook
+    hook = reading.unique(lambda name: WeightsError(f"{path}: two arrays have the name {name!r}"))
+    return size, json.loads(header, object_pairs_hook=hook)
 
 
 def save_file(arrays: Mapping[str, Array], path: Path) -> None:

@@ -7,9 +7,11 @@ index or its folder. Nothing outside of the folder is read, and the index and th
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
+from xverify import reading
 from xverify.errors import WeightsError
 
 from . import safetensors
@@ -64,8 +66,6 @@ def _folder(path: Path) -> Path:
 
 def _found(path: Path) -> tuple[Path | None, list[str]]:
     """(the index, None where a folder has none; the names of the shards). Raises WeightsError."""
-    if not path.exists():
-        raise WeightsError(f"{path}: no such weight file")
     if not path.is_dir():
         return path, sorted(set(_weight_map(path).values()))
     names = sorted(each.name for each in path.iterdir())
@@ -103,17 +103,18 @@ def _check_numbers(path: Path, shards: list[str]) -> None:
 
 def _weight_map(index: Path) -> dict[str, str]:
     """Name of an array -> name of its shard, as the index says. Raises WeightsError."""
-    if not index.is_file():
-        raise WeightsError(f"{index}: no such weight file")
+    wrong = reading.problem(index)
+    if wrong:
+        raise WeightsError(f"{index}: {wrong.replace(reading.ABSENT, 'no such weight file')}")
     _check_link(index, index)
     if index.stat().st_size > LARGEST_INDEX:
         raise WeightsError(
             f"{index}: it has {index.stat().st_size:,} bytes, and an index has at most {LARGEST_INDEX:,}"
         )
 
-    hook = safetensors.unique(lambda name: f"{index}: it has {name!r} twice")
+    hook = reading.unique(lambda name: WeightsError(f"{index}: it has {name!r} twice"))
     try:
-        told = json.loads(index.read_text(encoding="utf-8"), object_pairs_hook=hook)
+        told = json.loads(reading.content(index).decode("utf-8"), object_pairs_hook=hook)
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{index}: not a readable index ({type(error).__name__}: {error})") from None
     found = told.get("weight_map") if isinstance(told, dict) else None
@@ -134,8 +135,9 @@ def _shard(path: Path, shard: Path) -> Path:
     if not shard.exists() and not shard.is_symlink():
         raise WeightsError(f"{path}: its shard {shard.name} is missing")
     _check_link(path, shard)
-    if not shard.is_file():
-        raise WeightsError(f"{path}: its shard {shard.name} is not a file")
+    wrong = reading.problem(shard)
+    if wrong:
+        raise WeightsError(f"{path}: its shard {shard.name} is not a file; {wrong}")
     return shard
 
 
@@ -146,7 +148,7 @@ def _check_link(path: Path, file: Path) -> None:
     """
     if not file.is_symlink():
         return
-    target, folder = file.resolve(), file.parent.resolve()
+    target, folder = Path(os.path.realpath(file)), file.parent.resolve()
     allowed = [folder]
     if folder.parent.name == "snapshots":
         allowed.append(folder.parent.parent / "blobs")

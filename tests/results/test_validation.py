@@ -99,6 +99,9 @@ def test_a_directory_and_a_file_that_never_ends(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(file, "LARGEST", 1000)
     assert main(["explain", str(tmp_path)]) == 2
     assert main(["explain", "/dev/zero"]) == 2
+    assert "it is a device, not a file" in capsys.readouterr().err
+    (tmp_path / "large.json").write_text("1" * 2000)
+    assert main(["explain", str(tmp_path / "large.json")]) == 2
     assert "larger than" in capsys.readouterr().err
 
 

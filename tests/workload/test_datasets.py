@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xverify import ModelSpec, TensorSpec
+from xverify import ModelSpec, TensorSpec, reading
 from xverify.errors import UsageError
 from xverify.workload import datasets as data
 from xverify.workload import probe
@@ -277,7 +277,7 @@ def test_a_file_that_cannot_be_read(mnist, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(reading, "opened", refuse)
     assert f"{mnist / 'train-images-idx3-ubyte'}: Permission denied" in message(mnist, MLP)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import zipfile
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from .. import host
+from .. import host, reading
 from ..errors import UsageError, first_line
+from ..framework.modelfile import Tensor, misfit
 from ..weights.canonical import Array
 
 GIB = 2**30
@@ -19,7 +21,7 @@ KINDS = "fiub"  # kinds of dtypes that a model takes: floats, whole numbers, tru
 def load(path: Path, option: str) -> dict[str, Array]:
     """All arrays of a ``.npz`` file. option: the option that names the file, for messages. Raises UsageError."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with reading.opened(path) as file, zipfile.ZipFile(file) as archive:
             size = sum(info.file_size for info in archive.infolist())
             names = Counter(info.filename.removesuffix(".npy") for info in archive.infolist())
         if size > host.available_memory():
@@ -30,10 +32,12 @@ def load(path: Path, option: str) -> dict[str, Array]:
         twice = next((name for name, count in names.items() if count > 1), None)
         if twice is not None:
             raise UsageError(f"{option} {path}: it holds {twice!r} twice; keep one of the two")
-        with np.load(path, allow_pickle=False) as archive:
+        with reading.opened(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except UsageError:
         raise
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror or error}") from None
     except Exception as error:  # numpy and zipfile raise errors of any type for a damaged file
         raise UsageError(f"{option} {path}: it cannot be read as a .npz file: {first_line(error)}") from None
     strange = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
@@ -44,4 +48,31 @@ def load(path: Path, option: str) -> dict[str, Array]:
         raise UsageError(
             f"{option} {path}: the array {strange!r} has the dtype {arrays[strange].dtype}, which is no number"
         )
-    return arrays
+    return {name: _plain(array, f"{option} {path}: the array {name!r}") for name, array in arrays.items()}
+
+
+def check_fits(arrays: Mapping[str, Array], tensors: Sequence[Tensor], what: str) -> None:
+    """Raise UsageError when an input of a file cannot take the values of an array that was given for it.
+
+    arrays: "case/name" -> array. what: the option and its file, for the message.
+    """
+    dtypes = {tensor.name: tensor.dtype for tensor in tensors}
+    for key, array in arrays.items():
+        problem = misfit(array, dtypes.get(key.partition("/")[2], ""))
+        if problem:
+            raise UsageError(f"{what}: {key}: {problem}")
+
+
+def _plain(array: Array, what: str) -> Array:
+    """The same values in the byte order of this machine, of a dtype that runtimes have. Raises UsageError where there is none."""
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.kind != "f" or array.dtype.itemsize <= 8:
+        return array
+    with np.errstate(all="ignore"):
+        double: Array = array.astype(np.float64)
+    changed = int(np.sum((double != array) & ~np.isnan(array)))
+    if changed:
+        raise UsageError(
+            f"{what} is {array.dtype.name}, and {changed} of its {array.size} values are no float64: save it as float64"
+        )
+    return double

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,11 +14,12 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import cases as cases_module
 from . import sequence
-from .arrays import load
+from .arrays import check_fits, load
 from .computing import FIRST, Cases, Computed, compute_alone, sized
 from .options import CheckSettings
 from .subject import Opened
 
+CASE = re.compile(r"(0|[1-9]\d{0,8})/.", re.ASCII)  # the beginning of a name that has its case before it
 LARGE = 64 * 2**20  # bytes of all input cases together
 
 
@@ -74,7 +76,11 @@ def _given(path: Path, tensors: Sequence[Tensor], settings: CheckSettings) -> di
     arrays = load(path, "--inputs")
     named: dict[str, Array] = {}
     for key, array in arrays.items():
-        own = key if key.partition("/")[0].isdigit() else case_key(0, key)
+        if key.partition("/")[0].isdigit() and not CASE.match(key):
+            raise UsageError(
+                f"--inputs {path}: the array {key[:60]!r}: a case is written as a number without zeros before it, such as 0/NAME"
+            )
+        own = key if CASE.match(key) else case_key(0, key)
         if own in named:
             raise UsageError(f"--inputs {path}: it holds both {own} and {own.partition('/')[2]}; keep one of the two")
         named[own] = array
@@ -90,6 +96,7 @@ def _given(path: Path, tensors: Sequence[Tensor], settings: CheckSettings) -> di
         if lacks or more:
             problem = f"has {', '.join(more)}, which is no input" if more else f"has no array {', '.join(lacks)}"
             raise UsageError(f"--inputs {path}: case {case} {problem}. Inputs: {', '.join(sorted(known))}")
+    check_fits(named, tensors, f"--inputs {path}")
     return named
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import reading
 from ..errors import UsageError
 from ..framework.modelfile import Tensor
 from ..weights.canonical import Array
 from ..workload.keys import case_key
-from .arrays import load
+from .arrays import check_fits, load
 
 INPUT, OUTPUT = "input", "output"
 
@@ -53,6 +54,18 @@ def _data_sets(path: Path) -> list[Path]:
     sets = [each for each in path.glob("test_data_set_*") if each.is_dir()]
     own = [path] if any(path.glob("input_*.pb")) or any(path.glob("output_*.pb")) else []
     return [*own, *sorted(sets, key=lambda each: (_number(each), each.name))]
+
+
+def check(path: Path) -> None:
+    """Raise UsageError when a part of recorded tensors is no file, such as a pipe, before any process is started."""
+    sets = _data_sets(path)
+    parts = [each for folder in sets for kind in (INPUT, OUTPUT) for each in folder.glob(f"{kind}_*.pb")]
+    # Beside the folders may be files, such as the archives that they come from.
+    parts += [each for each in path.glob("test_data_set_*") if not each.is_dir()] if sets else [path]
+    for each in sorted(parts):
+        wrong = reading.problem(each)
+        if wrong:
+            raise UsageError(f"--against {each}: {wrong}")
 
 
 def read(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Recorded:
@@ -137,7 +150,8 @@ def _tensor(file: Path) -> tuple[str, Array]:
     except ModuleNotFoundError:
         raise UsageError(f"--against {file}: reading ONNX test data needs the package onnx: pip install onnx") from None
     try:
-        proto = onnx.load_tensor(str(file))
+        with reading.opened(file) as opened:
+            proto = onnx.load_tensor(opened)
         if proto.data_location == onnx.TensorProto.EXTERNAL:
             raise UsageError(f"--against {file}: its values lie in another file, and such a tensor is never read")
         if proto.data_type == onnx.TensorProto.STRING:
@@ -145,6 +159,8 @@ def _tensor(file: Path) -> tuple[str, Array]:
         return proto.name, _plain(np.asarray(numpy_helper.to_array(proto)))
     except UsageError:
         raise
+    except OSError as error:
+        raise UsageError(f"--against {file}: {error.strerror or error}") from None
     except Exception as error:
         raise UsageError(f"--against {file}: this is no tensor: {type(error).__name__}") from None
 
@@ -181,4 +197,5 @@ def _recorded(
                 raise UsageError(
                     f"--against {where}: the {what}s {differs} are recorded in some cases only; record them in every case"
                 )
+    check_fits(inputs, needed, f"--against {path}")
     return Recorded(str(path), inputs, outputs, cases)

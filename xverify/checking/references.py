@@ -18,7 +18,7 @@ from .computing import Cases, sized
 from .judge import runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
 from .nodes import judge_nodes
-from .reference import is_recorded, read
+from .reference import check, is_recorded, read
 from .steady import randomness
 from .subject import File, Opened, make_worker, open_file
 
@@ -158,6 +158,7 @@ def find(context: Context) -> Reference[Any] | None:
         return found
     path = Path(settings.against)
     if is_recorded(path):
+        check(path)
         return RecordedReference(context, path)
     try:
         form = formats.examine(path, "", settings.trust)

@@ -8,7 +8,7 @@ from .. import weights
 from ..errors import SubjectError, UsageError, WeightsError
 from ..framework import formats
 from ..framework.modelfile import ModelFile, by_name
-from ..processes.reading import convert_weights, read_graph
+from ..processes.reading import check, convert_weights, read_graph
 from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..weights import sharded
@@ -39,14 +39,13 @@ def read_stored(path: Path, space: Path, trust: bool = False, most: float | None
         except WeightsError:
             if not _is_model(path):
                 raise
-    elif not path.exists():
-        raise WeightsError(f"{path}: no such weight file")
+    if not path.is_dir():
+        check(path)
     return _open(path, formats.examine(path, "", trust), trust)
 
 
 def _read_onnx(path: Path, space: Path, most: float | None) -> Stored:
-    if not path.is_file():
-        raise WeightsError(f"{path}: no such weight file")
+    check(path)
     formats.examine(path)
     return read_graph(path, space, most)
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from .. import writing
+from .. import reading, writing
 from ..errors import NotWritten, UsageError
 from ..report.outputs import Makers
 from ..workload.declaration import Option
@@ -20,6 +20,7 @@ FILES = ("html", "markdown", "junit", "csv")  # the options that name a file of 
 def check(args: argparse.Namespace, options: Sequence[Option]) -> None:
     """Raise UsageError for a wrong value, a file that cannot be written, or one file for two outputs."""
     _arguments.values(args, options)
+    _check_summary(args)
     flags: dict[str, str] = {}
     for option in options:
         path = getattr(args, option.name) if option.path == "written" else None
@@ -66,6 +67,15 @@ def delivered(
             except NotWritten as error:
                 problems.append(error)
     return problems[0] if problems else None
+
+
+def _check_summary(args: argparse.Namespace) -> None:
+    """Raise UsageError where the summary of a workflow is no file, nor an output of this process, and could be waited for."""
+    path = os.environ.get(SUMMARY)
+    if path and getattr(args, "markdown", None) is None and os.path.exists(path) and not writing.OWN.fullmatch(path):
+        wrong = reading.problem(path)
+        if wrong:
+            raise UsageError(f"{SUMMARY} is {path}: {wrong}; name a file with it, or unset it")
 
 
 def _summarize(args: argparse.Namespace, makers: Makers) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .. import writing
+from .. import reading, writing
 from ..errors import UsageError, XverifyError
 from ..host import kill_group
 from ..interpreter import module, program
@@ -151,7 +151,9 @@ def _reported(folder: Path) -> Iterator[None]:
 def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time work on an environment. Raises XverifyError when another one does."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f".{folder.name}.lock").open("a") as lock:
+    place = folder.with_name(f".{folder.name}.lock")
+    reading.present(place)  # what is no file, such as a pipe, is not waited for
+    with place.open("a") as lock:
         if fcntl:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

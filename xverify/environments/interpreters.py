@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import reading
 from ..interpreter import program
 
 # An interpreter counts only if it starts: pyenv puts commands on the path for versions that may be switched off.
@@ -48,7 +49,7 @@ def here() -> tuple[int, int]:
 
 def wanted(pins: Path) -> Versions:
     """The Python versions that a file of pins names; ANY when it names none."""
-    found = re.search(r"^# Python (\d+)\.(\d+) to (\d+)\.(\d+)\b", pins.read_text(), re.MULTILINE)
+    found = re.search(r"^# Python (\d+)\.(\d+) to (\d+)\.(\d+)\b", reading.given(pins).decode(), re.MULTILINE)
     if found is None:
         return ANY
     first_major, first, last_major, last = map(int, found.groups())

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import host
+from .. import host, reading
 from ..framework import discovery as frameworks
 from ..framework.runner import Runner
 from . import interpreters
@@ -81,7 +81,7 @@ def pins() -> dict[str, Path]:
 
 def digest(path: Path) -> str:
     """``sha256:`` and the hash of all lines of pins that are no comments."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.strip() for line in reading.given(path).decode("utf-8").splitlines()]
     text = "\n".join(line for line in lines if line and not line.startswith("#"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -90,7 +90,7 @@ def find(name: str) -> Environment | None:
     """The environment of this name; None when it does not exist or is incomplete."""
     folder = root() / name
     try:
-        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+        stamp = json.loads(reading.content(folder / STAMP))
         found = Environment(name, folder, stamp["python"], stamp["pins"], stamp["packages"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from xverify import reading
 from xverify.errors import UsageError
 from xverify.formats._protobuf import BYTES, DEEPEST, VARINT, Buffer, Damaged, Field, fields, mapped, text
 from xverify.framework.modelfile import ModelFile
@@ -160,8 +161,10 @@ def _check_external(path: Path, external: External) -> None:
             raise UsageError(
                 f"{where}, outside of the folder of the file; such a file is never opened. Copy the data there"
             )
-        if not file.is_file():
-            raise UsageError(f"{where}, and there is no such file beside it")
+        wrong = reading.problem(folder / external.location)
+        if wrong:
+            says = "there is no such file beside it" if wrong == reading.ABSENT else f"of that file beside it: {wrong}"
+            raise UsageError(f"{where}, and {says}")
         size = file.stat().st_size
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(f"{where}, which cannot be read: {error}") from None

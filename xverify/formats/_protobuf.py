@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from xverify import reading
+
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _SIZES = {FIXED64: 8, FIXED32: 4}
 DEEPEST = 100  # levels of nested messages; protobuf's own limit
@@ -37,7 +39,7 @@ Buffer = bytes | mmap.mmap
 
 def mapped(path: Path) -> mmap.mmap | bytes:
     """The content of a file, which is read only where it is looked at."""
-    with path.open("rb") as file:
+    with reading.opened(path) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 
 

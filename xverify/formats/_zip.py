@@ -9,7 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from xverify import reading
+
 LIMIT = 2**28  # bytes of one member that are read; no graph or source code of a model is as large
+
+
+UNIQUE = reading.unique(lambda name: ValueError(f"an object in it has {name!r} twice"))
 
 
 class TooLarge(ValueError):
@@ -45,7 +50,7 @@ def read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 def read_json(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     """The JSON value in a member. Raises TooLarge, RecursionError, or one of ERRORS."""
-    return json.loads(read(archive, info))
+    return json.loads(read(archive, info), object_pairs_hook=UNIQUE)
 
 
 def repeated(path: Path) -> str:

@@ -6,6 +6,7 @@ import mmap
 import re
 from pathlib import Path
 
+from xverify import reading
 from xverify.errors import Failed
 from xverify.formats._keras_file import KerasFile, check_hdf5
 
@@ -21,13 +22,13 @@ class Adapter(KerasFile):
     def recognises(cls, path: Path) -> bool:
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             return file.read(8) == MAGIC
 
     @classmethod
     def describe_risk(cls, path: Path) -> str:
         # The configuration is a text in the file. The worker reads it with HDF5 and looks again, because it may be stored in parts.
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with reading.opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             found = _CLASSES.search(data)
             return f"its configuration has a {found[1].decode()} layer, which can hold code" if found else ""
 

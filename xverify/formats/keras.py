@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from pathlib import Path
 
@@ -37,7 +36,7 @@ class Adapter(KerasFile):
     def check(cls, path: Path) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
-                json.loads(_zip.read(archive, archive.getinfo(CONFIG)))
+                _zip.read_json(archive, archive.getinfo(CONFIG))
         except (*_zip.ERRORS, RecursionError) as error:
             raise UsageError(f"{path.name}: this Keras file is damaged: {CONFIG} cannot be read: {error}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from xverify import reading
 from xverify.errors import UsageError
 from xverify.formats._openvino import OnOpenVINO
 
@@ -20,19 +21,20 @@ class Adapter(OnOpenVINO):
     def recognises(cls, path: Path) -> bool:
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             return _BEGINNING.match(file.read(1024)) is not None
 
     @classmethod
     def check(cls, path: Path) -> None:
-        text = path.read_bytes()
+        text = reading.content(path)
         if not text.rstrip().endswith(b"</net>"):
             raise UsageError(f"{path.name}: this OpenVINO IR is truncated: it does not end with </net>")
         ends = [int(offset) + int(size) for offset, size in _CONSTANT.findall(text)]
         weights = path.with_suffix(".bin")
+        there = reading.present(weights)  # OpenVINO also opens one of which no constant is a part
         if not ends:
             return
-        if not weights.is_file():
+        if there is None:
             raise UsageError(
                 f"{path.name}: the weights of this OpenVINO IR lie in {weights.name}, which is not beside it"
             )

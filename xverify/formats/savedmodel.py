@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from xverify import reading
 from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
 from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
 from xverify.formats._tensorflow import TensorFlowFile
@@ -96,6 +97,8 @@ class Adapter(TensorFlowFile):
             raise UsageError(f"{path.name}: {GRAPH} holds no graph of a SavedModel")
         folder = path.resolve()
         for file in path.rglob("*"):
+            if not file.is_dir():
+                reading.present(file)
             if not file.resolve().is_relative_to(folder):
                 raise UsageError(
                     f"{path.name}: {file.relative_to(path)} is a link that leads out of the folder, "

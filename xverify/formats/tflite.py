@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from xverify import reading
 from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
 from xverify.formats import _tflite_precision as tflite_precision
 from xverify.framework.adapter import Array
@@ -74,12 +75,12 @@ class Adapter(ModelFile, OnArrays):
     def recognises(cls, path: Path) -> bool:
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             return file.read(8)[4:] == b"TFL3"
 
     @classmethod
     def check(cls, path: Path) -> None:
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             root = int.from_bytes(file.read(4), "little")
         if root + 4 > path.stat().st_size:
             raise UsageError(f"{path.name}: this TensorFlow Lite file is truncated: its root is at byte {root}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from xverify import reading
 from xverify.errors import Failed
 from xverify.formats import _torch_precision as torch_precision
 from xverify.formats import _zip
@@ -34,7 +35,7 @@ class Adapter(TorchFile):
     def recognises(cls, path: Path) -> bool:
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             begin = file.read(len(_LEGACY))
         names = _zip.inner_names(path) if begin.startswith(b"PK") else set()
         return begin == _LEGACY or ("data.pkl" in names and "constants.pkl" not in names)

@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from .. import frameworks, usercode
+from .. import frameworks, reading, usercode
 from ..errors import UsageError, first_line, nearest
 from .adapter import Framework
 
@@ -51,6 +51,9 @@ def load(name: str) -> type[Framework]:
 def load_file(package: str, name: str, path: Path) -> type[Framework]:
     """The class ``Adapter`` of a file. package, name: the module as which it is loaded."""
     qualified = f"{package}.{name}"
+    wrong = reading.problem(path)
+    if wrong:
+        raise UsageError(f"{path}: {wrong}; an adapter is a Python file")
     spec = importlib.util.spec_from_file_location(qualified, path)
     assert spec is not None
     assert spec.loader is not None

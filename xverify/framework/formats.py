@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .. import formats
+from .. import formats, reading
 from ..errors import UsageError, nearest
 from . import discovery
 from .modelfile import ModelFile, refusal
@@ -95,7 +95,7 @@ def _check_readable(path: Path) -> None:
         if stat.S_ISDIR(kind):
             os.listdir(path)
         elif stat.S_ISREG(kind):
-            with path.open("rb"):
+            with reading.opened(path):
                 pass
         else:
             raise UsageError(f"{path} is neither a file nor a folder")
@@ -119,7 +119,7 @@ def describe(path: Path) -> str:
         if (path / "spec.py").is_file():
             return "this is a model folder, not a model file; `xverify run` takes it"
         return "this folder holds no saved_model.pb, so it is no TensorFlow SavedModel"
-    with path.open("rb") as file:
+    with reading.opened(path) as file:
         begin = file.read(512)
     if not begin:
         return "the file is empty"

@@ -29,6 +29,16 @@ NARROW = frozenset({"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2
 FLOATS = NARROW | {"float16", "float32", "float64"}
 # Weights by name -> those to compute with in their place.
 Change = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+# The least and the greatest number of the dtypes of whole numbers; numpy lacks those of four bits.
+LIMITS = {
+    **{
+        name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
+        for bits in (8, 16, 32, 64)
+        for name in (f"int{bits}", f"uint{bits}")
+    },
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+}
 LONGEST = 400  # characters of a cause that a message quotes
 
 
@@ -198,6 +208,9 @@ class ModelFile(Runner):
         wanted = np.float32 if dtype in NARROW else np.dtype("int8" if dtype in ("int4", "uint4") else dtype)
         if not np.can_cast(array.dtype, wanted, "same_kind"):
             raise Failed(f"input {name!r} takes {dtype}, and the array that was given is {array.dtype}")
+        problem = misfit(array, dtype)
+        if problem:
+            raise Failed(f"input {name!r}: {problem}")
         return self.narrow(array.astype(wanted), dtype)
 
     def narrow(self, array: Array, dtype: str) -> Any:
@@ -215,6 +228,20 @@ class ModelFile(Runner):
         line = " ".join(cause.replace(str(path), path.name).split())
         line = line if len(line) <= LONGEST else line[:LONGEST] + " ..."
         return f"{path.name}: {self.runtime} cannot open this {self.title}: {line}"
+
+
+def misfit(array: Array, dtype: str) -> str:
+    """Why an input of whole numbers cannot take those of an array, as a phrase; "" where it can.
+
+    dtype: of the input, as in ``Tensor``; "" for one that is not known.
+    """
+    if not array.size or array.dtype.kind not in "iu" or dtype not in LIMITS:
+        return ""
+    low, high = LIMITS[dtype]
+    found = next((value for value in (int(array.min()), int(array.max())) if not low <= value <= high), None)
+    return (
+        f"it takes {dtype}, which has the numbers {low} to {high}, and {found} was given" if found is not None else ""
+    )
 
 
 def change_weights(arrays: Mapping[str, Array], change: Change, assign: Callable[[str, Array], object]) -> bool:

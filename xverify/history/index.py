@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .. import writing
+from .. import reading, writing
 from ..errors import NotWritten, UsageError, XverifyError, first_line
 from ..progress import Listener
 from .files import Files
@@ -81,6 +81,8 @@ def _opened(
     path = Path(named) if named is not None else files.folder / NAME
     if named is not None:
         _refuse_other_files(path)
+    else:
+        reading.present(path)
     notes = [REMADE] if afresh else []
     with ExitStack() as stack:
         connection = None if afresh else _present(path, files, notes, named is not None)
@@ -111,7 +113,7 @@ def _refuse_other_files(path: Path) -> None:
 
 
 def _head(path: Path, size: int) -> bytes:
-    with path.open("rb") as file:
+    with reading.opened(path) as file:
         return file.read(size)
 
 

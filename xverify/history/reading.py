@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from .. import reading
 from ..results.file import LARGEST, NEEDED
 from ..results.records import EARLIER_NAMES, SCHEMA_VERSION, plain
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
@@ -149,7 +150,7 @@ def read(path: str | Path, modified: int) -> Entry:
     modified: the time of the file, nanoseconds since 1970, which counts where the result does not say when it was made.
     Raises NotAResult and Unreadable, and OSError when the file cannot be opened.
     """
-    with open(path, "rb") as file:
+    with reading.opened(path) as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise Unreadable(f"it is larger than {LARGEST >> 20} MiB")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from .. import weights
+from .. import reading, weights
 from ..errors import NO_SPACE, NotWritten, SubjectError, WeightsError
 from ..framework import discovery
 from ..messages.weights import ReadFile, ReadGraph, WriteFile
@@ -30,14 +30,20 @@ def convert_weights(path: Path, target: Path, trust: bool = False, most: float |
 
     trust, most: see ``weights.load_file``.
     """
-    if not path.is_file() and not sharded.is_sharded(path):
-        raise WeightsError(f"{path}: no such weight file")
+    check(path)
     with _reader(path, most) as worker:
         # Links stay in the path, because shards are looked for beside their index.
         reply = worker.ask(ReadFile(str(path.absolute()), str(target.absolute()), trust, most))
         if reply.refused:
             raise WeightsError(reply.refused.replace(str(path.absolute()), str(path)))
         return npz.OnDisk(target)
+
+
+def check(path: Path) -> None:
+    """Raise WeightsError unless this is a regular file or a folder, or an index, which is looked at where it is read."""
+    wrong = "" if sharded.is_sharded(path) else reading.problem(path)
+    if wrong:
+        raise WeightsError(f"{path}: {wrong.replace(reading.ABSENT, 'no such weight file')}")
 
 
 def read_graph(path: Path, target: Path, most: float | None = None) -> Stored:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .. import reading
 from ..errors import UsageError
 from ..results.file import content
 from ..results.file import read as read_result
@@ -55,7 +56,7 @@ def read(place: Path) -> Kept:
         raise UsageError(f"{place / RECEIPT} is no receipt that this xverify can read: {error}") from None
     changed = list(_changed(place, values, noted.files))
     model = place / noted.model
-    if not _inside(model, place) or not (model / "spec.py").is_file():
+    if not _inside(model, place) or reading.present(model / "spec.py") is None:
         raise UsageError(f"{place} lacks {noted.model}/spec.py, the model of the run")
     tasks = {
         task: KeptTask(each.subjects, _file(place, task, WEIGHTS), _file(place, task, INPUTS))
@@ -82,7 +83,7 @@ def _decoded(place: Path) -> dict[str, object]:
             f"{place}: {'a receipt is a folder' if place.exists() else 'no such folder'}; name one that "
             "xverify run MODEL --receipt DIR wrote"
         )
-    if not path.is_file():
+    if reading.present(path) is None:
         raise UsageError(
             f"{place} is no receipt: it has no {RECEIPT}, which a run writes last; name a folder that "
             "xverify run MODEL --receipt DIR wrote to its end"
@@ -126,12 +127,12 @@ def _short(digest: str) -> str:
 
 
 def _inside(path: Path, place: Path) -> bool:
-    return path.resolve().is_relative_to(place.resolve())
+    # Not by Path.resolve, which raises for links in a circle.
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(place))
 
 
 def _file(place: Path, task: str, name: str) -> Path | None:
-    path = place / task / name
-    return path if path.is_file() else None
+    return reading.present(place / task / name)
 
 
 def _settings(place: Path, values: Mapping[str, Any]) -> RunSettings:

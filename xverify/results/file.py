@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from .. import writing
+from .. import reading, writing
 from ..errors import NotWritten, UsageError
 from . import validation
 from .records import EARLIER_NAMES, SCHEMA_VERSION, Result
@@ -51,15 +51,18 @@ def decoded(values: Any, source: str | Path) -> Result:  # Any: JSON values
 def content(path: Path, largest: int, what: str) -> Any:  # Any: JSON values
     """The content of a JSON file. largest: bytes that it may have. what: it is, for messages. Raises UsageError."""
     try:
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             text = file.read(largest + 1)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if len(text) > largest:
         raise UsageError(f"{path} is no {what}: it is larger than {largest >> 20} MiB")
+    twice = reading.unique(lambda name: UsageError(f"{path}: an object in it has {name!r} twice: keep the right one"))
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        values = msgspec.json.decode(text)
+        json.loads(text, object_pairs_hook=twice)
+        return values
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no JSON file, or only a part of one: {_short(error)}") from None
 
 

@@ -81,7 +81,7 @@ def machine_to_itself(untimed: bool) -> Iterator[None]:
         yield
         return
     path = Path(tempfile.gettempdir(), MACHINE_LOCK)
-    reading = os.O_RDONLY | os.O_NOFOLLOW
+    reading = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # also where there is a pipe in its place
     try:
         file = os.open(path, reading)  # one that another user has made can be locked, too
     except FileNotFoundError:

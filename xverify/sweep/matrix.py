@@ -27,6 +27,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+from .. import reading
 from ..errors import UsageError, first_line, nearest
 from ..workload.declaration import declared
 from ..workload.options import RunSettings
@@ -180,7 +181,7 @@ def _matches(values: Values, table: Mapping[str, Sequence[Any]]) -> bool:
 
 def _tables(path: Path) -> Tables:
     try:
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise UsageError(f"{path} is larger than {LARGEST >> 20} MiB: it is no file of a sweep")

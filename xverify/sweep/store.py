@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from .. import reading
 from ..errors import NotWritten, UsageError, XverifyError
 from ..results.file import read
 from ..results.records import Result
@@ -82,9 +83,12 @@ class Store:
         return self.folder / planned.file
 
     def found(self, planned: Planned) -> Found:
-        """What the folder has of this cell. A file that cannot be read, or that has another run, counts as missing."""
-        path = self.path(planned)
-        if not os.path.lexists(path):
+        """What the folder has of this cell. A file that cannot be read, or that has another run, counts as missing.
+
+        Raises UsageError for what is no file, such as a pipe.
+        """
+        path = reading.present(self.path(planned))
+        if path is None:
             return Found(State.MISSING)
         try:
             result = read(path)

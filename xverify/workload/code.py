@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import reading
 from ..errors import Failed, UsageError, nearest
 from .imports import load_module
 
@@ -57,8 +58,9 @@ def parse(text: str) -> Code | None:
     path = Path(file).expanduser().absolute()
     if path.suffix != ".py":
         raise UsageError(f"{text}: {file or 'nothing'} is no Python file; {WRITE}")
-    if not path.is_file():
-        raise UsageError(f"{text}: there is no file {file}")
+    wrong = reading.problem(path)
+    if wrong:
+        raise UsageError(f"{text}: {f'there is no file {file}' if wrong == reading.ABSENT else f'{file}: {wrong}'}")
     return Code(framework, path, name)
 
 

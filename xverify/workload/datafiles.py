@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import reading
 from ..errors import UsageError
 
 
@@ -30,10 +31,8 @@ def content(path: Path) -> bytes:
     A compressed file that is cut short gives the bytes that it has. Raises UsageError when the file cannot be read.
     """
     try:
-        stored = path.read_bytes()
+        stored = reading.given(path)
         return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(stored) if path.suffix == ".gz" else stored
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
     except zlib.error as error:
         raise UsageError(f"{path} is not a valid gzip file ({error}): download it again") from None
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import reading
 from ..errors import UsageError
 from . import cifar10, mnist, probe, ptb
 from .keys import case_key
@@ -211,7 +212,7 @@ def _find(directory: Path) -> tuple[ModuleType, list[Path]]:
         raise UsageError(f"{directory}: no such folder; name one that holds {names}")
     complete, looked_for = {}, []
     for each in FORMATS:
-        paths = [next((directory / n for n in names if (directory / n).is_file()), None) for names in each.FILES]
+        paths = [next(filter(None, (reading.present(directory / n) for n in names)), None) for names in each.FILES]
         absent = [names[0] for names, path in zip(each.FILES, paths) if path is None]
         if not absent:
             complete[each] = [path for path in paths if path is not None]

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from .. import writing
+from .. import reading, writing
 from ..errors import UsageError, nearest
 
 
@@ -104,10 +104,11 @@ class Option:
             if name not in self.choices:
                 known = f"{nearest(str(name), self.choices)} Known: {', '.join(self.choices)}"
                 raise UsageError(f"{self.flag} is {name!r}{known}")
-        if self.path == "read" and value not in self.instead and not Path(value).is_file():
-            raise UsageError(f"{self.flag} {value}: no such file")
-        if self.path == "either" and value not in self.instead and not (Path(value).is_file() or Path(value).is_dir()):
-            raise UsageError(f"{self.flag} {value}: no such file or folder")
+        if self.path in ("read", "either") and value not in self.instead:
+            wrong = "" if self.path == "either" and Path(value).is_dir() else reading.problem(value)
+            if wrong:
+                either = " or folder" if self.path == "either" and wrong == reading.ABSENT else ""
+                raise UsageError(f"{self.flag} {value}: {wrong}{either}")
         if self.path == "folder" and not Path(value).is_dir():
             raise UsageError(f"{self.flag} {value}: no such folder ({self.help})")
         if self.path == "written":

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from .. import reading
+
 
 def file_digest(path: Path) -> str:
     """``sha256:`` and the hash of a file's bytes. A file is read again only when it has changed. Raises OSError."""
@@ -23,7 +25,7 @@ def files_digest(paths: Iterable[Path]) -> str:
 @lru_cache(maxsize=64)
 def _hashed(path: Path, *_: int) -> str:
     sha = hashlib.sha256()
-    with path.open("rb") as file:
+    with reading.opened(path) as file:
         for part in iter(lambda: file.read(2**20), b""):
             sha.update(part)
     return f"sha256:{sha.hexdigest()}"

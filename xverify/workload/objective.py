@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import reading
 from ..errors import Failed, SpecError, Unsupported, nearest
 from .imports import parsed
 from .losses import ALIKE, TARGET, Loss, Objective
@@ -183,7 +184,7 @@ def has_own_step(folder: ModelFolder, framework: str = REFERENCE) -> bool:
 def _defines(folder: Path, framework: str, name: str) -> bool:
     """Whether a model file defines or imports this name. It is parsed and not imported."""
     try:
-        statements = parsed((folder / f"{framework}.py").read_bytes()).body
+        statements = parsed(reading.content(folder / f"{framework}.py")).body
     except SyntaxError as error:
         raise Failed(f"{framework}.py:{error.lineno}: {type(error).__name__}: {error.msg}") from None
     except (OSError, ValueError, RecursionError, MemoryError):  # what is wrong is told when the model is built

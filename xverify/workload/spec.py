@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from .. import usercode
+from .. import reading, usercode
 from ..errors import SpecError, UsageError, first_line, nearest
 from . import fields
 from .arguments import Arguments
@@ -151,8 +151,7 @@ class ModelFolder:
 
     def file(self, framework: str) -> Path | None:
         """The model file for this framework; None when there is none."""
-        path = self.code / f"{framework}.py"
-        return path if path.is_file() else None
+        return reading.present(self.code / f"{framework}.py")
 
     def takes(self, framework: str, option: str) -> bool:
         """Whether ``build`` of this framework's model file has this parameter.
@@ -160,7 +159,7 @@ class ModelFolder:
         The file is parsed and not imported. True when the file does not define ``build`` itself.
         """
         try:
-            statements = parsed((self.code / f"{framework}.py").read_bytes()).body
+            statements = parsed(reading.content(self.code / f"{framework}.py")).body
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return True
         for statement in statements:
@@ -173,8 +172,7 @@ class ModelFolder:
     @property
     def weights(self) -> Path | None:
         """The file of trained weights; None when there is none."""
-        path = self.path / "weights.safetensors"
-        return path if path.is_file() else None
+        return reading.present(self.path / "weights.safetensors")
 
     def names(self, framework: str) -> dict[str, str]:
         """The table of names.toml for this framework: canonical name of a layer or parameter -> the framework's name.
@@ -213,16 +211,14 @@ class ModelFolder:
     def _tables(self) -> Mapping[str, Mapping[str, object]]:
         """The tables of names.toml by framework; {} without the file."""
         path = self._names_file
-        if not path.is_file():
+        if reading.present(path) is None:
             return {}
         if sys.version_info >= (3, 11):
             import tomllib
         else:
             import tomli as tomllib
         try:
-            tables = tomllib.loads(path.read_bytes().decode("utf-8"))
-        except OSError as error:
-            raise SpecError(f"{path}: {error.strerror}") from None
+            tables = tomllib.loads(reading.given(path).decode("utf-8"))
         except UnicodeDecodeError as error:
             raise SpecError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
         except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
@@ -274,7 +270,7 @@ def find_model(model: str | Path) -> ModelFolder:
 def load_folder(path: Path) -> ModelFolder:
     """Read a model folder. Raises SpecError, with file and line, when its spec cannot be used."""
     file = path / "spec.py"
-    if not file.is_file():
+    if reading.present(file) is None:
         raise SpecError(f"{path} has no spec.py: write SPEC = ModelSpec(inputs=..., outputs=...) there")
     try:
         with usercode.guarded():
