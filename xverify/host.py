@@ -67,6 +67,15 @@ def _cpu() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
+def expanded(path: str) -> Path:
+    """A path in which ``~`` stands for the home folder, absolute. Where there is none, nothing is found or made at the path.
+
+    A container may run under the number of a user of whom the system knows nothing.
+    """
+    found = os.path.expanduser(path)
+    return Path(os.devnull, path) if found.startswith("~") else Path(found).absolute()
+
+
 def gpu_process_mib(pid: int) -> float | None:
     """Device memory that a process uses according to the NVIDIA driver, in MiB; None where the driver does not report it."""
     command = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]

@@ -13,6 +13,7 @@ from .. import host, reading
 from ..errors import UsageError, first_line
 from ..framework.modelfile import Tensor, misfit
 from ..weights.canonical import Array
+from ..workload.declaration import LONGEST
 
 GIB = 2**30
 KINDS = "fiub"  # kinds of dtypes that a model takes: floats, whole numbers, truth values
@@ -28,6 +29,11 @@ def load(path: Path, option: str) -> dict[str, Array]:
             raise UsageError(
                 f"{option} {path}: its arrays take {size / GIB:,.1f} GiB, and this machine has "
                 f"{host.available_memory() / GIB:,.1f} GiB of memory free"
+            )
+        long = next((name for name in names if len(name) > LONGEST), None)
+        if long is not None:
+            raise UsageError(
+                f"{option} {path}: the name of an array has {len(long):,} characters; it must have at most {LONGEST}"
             )
         twice = next((name for name, count in names.items() if count > 1), None)
         if twice is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import host
 from ..errors import UsageError
 from ..workload.declaration import declared, option
-from ..workload.options import OWN_WEIGHTS, FilePath, reused
+from ..workload.options import MOST_STEPS, OWN_WEIGHTS, FilePath, reused
 
 # The headings of the help, in order.
 GROUPS = ("what to check", "inputs", "verdict", "timing", "machine", "output")
@@ -99,13 +99,13 @@ class CheckSettings:
     )  # fmt: skip
     steps: int | None = option(
         None, "call the model N times, each time with the state of the call before; needs --state", group=INPUTS, metavar="N",
-        least=2, unset="independent input cases",
+        least=2, most=MOST_STEPS, unset="independent input cases",
     )  # fmt: skip
     state: Mapping[str, str] | None = option(
         None, "the output of a step that is this input of the next one, with the reference's names; may be repeated",
         group=INPUTS, metavar="OUT=IN", parse=_state, repeatable=True,
     )  # fmt: skip
-    seed: int = option(0, "seed of the inputs and of drawn weights", group=INPUTS, metavar="N", least=0)
+    seed: int = reused("seed", group=INPUTS, help="seed of the inputs and of drawn weights")
     accept: str | None = option(
         None, "conditions that decide instead of the verdict, e.g. 'top1>=0.99,sqnr>=30'", group=VERDICT, metavar="CONDITIONS"
     )  # fmt: skip
@@ -119,9 +119,7 @@ class CheckSettings:
     rerun: int | None = reused("rerun", group=TIMING)
     pin: Sequence[int] = reused("pin", group=TIMING, help="cores that the timed runtimes may use, e.g. 0,1")
     allocator: str | None = reused("allocator", group=TIMING, default=None, unset="keep")
-    threads: int | None = option(
-        None, "threads of every runtime", group=MACHINE, metavar="N", least=1, unset="all cores"
-    )
+    threads: int | None = reused("threads", group=MACHINE, help="threads of every runtime")
     timeout: float = option(
         600.0, "seconds that one step of a file may take", group=MACHINE, metavar="S", above=0, unit="seconds"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import signal
 import sys
 import tempfile
 import textwrap
@@ -22,7 +23,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
-from ..errors import XverifyError, first_line, full_disk
+from ..errors import UsageError, XverifyError, first_line, full_disk
 from ..results.verdicts import EXIT_CODES
 from ..version import __version__
 from . import _streams
@@ -151,6 +152,8 @@ def main(argv: list[str] | None = None) -> int:
         return _run(argv)
     _streams.protect()
     code = _run(sys.argv[1:])
+    if code == 3:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it has ended; a second Ctrl-C would print a traceback
     problem = _streams.close()
     if problem:
         print(f"xverify: standard output could not be written: {problem}", file=sys.stderr)
@@ -163,6 +166,7 @@ def _run(given: list[str]) -> int:
     called = next((text for text in given if not text.startswith("-")), "")
     debug = bool(os.environ.get(DEBUG)) or "--debug" in takewhile(lambda text: text.startswith("-"), given)
     try:
+        _check_texts(given)
         args = parser(load=[called]).parse_args(given)  # SystemExit ends the command here: help, or a wrong argument
     except XverifyError as error:
         return _report(called, error)
@@ -178,11 +182,20 @@ def _run(given: list[str]) -> int:
     return code
 
 
+def _check_texts(given: list[str]) -> None:
+    """Raise UsageError for an argument that is no UTF-8: no result file and no message of a worker could hold it."""
+    strange = next((text for text in given if any("\ud800" <= letter <= "\udfff" for letter in text)), None)
+    if strange is not None:
+        raise UsageError(f"{strange!a} is no UTF-8, as the names of files must be: give the file another name")
+
+
 def unexpected(error: BaseException, debug: bool) -> XverifyError:
     """The message about an error that nobody raised on purpose. The traceback goes to a new file, or is printed with --debug."""
     full = full_disk(error)
     if full and not debug:
         return XverifyError(full)
+    if isinstance(error, MemoryError) and not debug:
+        return XverifyError(f"there is not enough memory: {str(error) or 'none is left'}; take fewer or smaller items")
     says = f"unexpected {first_line(error)}"
     details = f"xverify {__version__}, Python {sys.version}\n{sys.argv}\n" + "".join(traceback.format_exception(error))
     if not debug:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..checking.options import INPUTS, WHAT, CheckSettings
 from ..framework.converter import EXPORTERS, QUANTIZATIONS, files
 from ..workload.declaration import Option, declared, option
-from ..workload.options import OWN_WEIGHTS, FilePath
+from ..workload.options import OWN_WEIGHTS, FilePath, reused
 
 PROBE_WEIGHTS = "probe"  # in the place of a weight file: draw the weights from the seed
 SHAPE = next(each for each in declared(CheckSettings) if each.name == "shape")
@@ -41,16 +41,12 @@ class ConvertSettings:
         group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS, PROBE_WEIGHTS), unset="the folder's, else own",
     )  # fmt: skip
     force: bool = option(False, "replace OUT when it exists", group=WHAT)
-    batch: int | None = option(
-        None, "items in a call, which are fixed in most formats", group=INPUTS, metavar="N", least=1, unset="the model's own"
-    )  # fmt: skip
+    batch: int | None = reused("batch", group=INPUTS, help="items in a call, which are fixed in most formats")
     shape: Mapping[str, tuple[int, ...]] | None = option(
         None, "the shape of an input, batch included; may be repeated", group=INPUTS, metavar=SHAPE.metavar,
         parse=SHAPE.parse, repeatable=True, unset="as in spec.py",
     )  # fmt: skip
-    cases: int = option(
-        4, "input cases: for the check, and for the calibration of int8", group=INPUTS, metavar="N", least=1
-    )  # fmt: skip
+    cases: int = reused("cases", group=INPUTS, help="input cases: for the check, and for the calibration of int8")
 
 
 def handed_on() -> tuple[Option, ...]:

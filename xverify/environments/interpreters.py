@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import reading
+from .. import host, reading
 from ..interpreter import program
 
 # An interpreter counts only if it starts: pyenv puts commands on the path for versions that may be switched off.
@@ -105,7 +105,7 @@ def _beside() -> Path:
 
 
 def _pyenv() -> Path:
-    return Path(os.environ.get("PYENV_ROOT") or "~/.pyenv").expanduser() / "versions"
+    return host.expanded(os.environ.get("PYENV_ROOT") or "~/.pyenv") / "versions"
 
 
 def version_of(python: str) -> str:

@@ -62,9 +62,8 @@ def root() -> Path:
     """The folder that holds all environments."""
     own = os.environ.get("XVERIFY_ENVIRONMENTS")
     if own:
-        return Path(own).expanduser().absolute()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return cache.absolute() / "xverify" / "environments"
+        return host.expanded(own)
+    return host.expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "xverify" / "environments"
 
 
 def interpreter(folder: Path) -> Path:

@@ -7,6 +7,7 @@ later one stays; what it lacks is read at the next call.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -24,6 +25,7 @@ from .update import Known, begin, bring_up_to_date
 
 Answer = TypeVar("Answer")
 NAME = ".xverify-history.duckdb"
+LOG = ".wal"  # the end of the name of the file beside it in which DuckDB keeps unfinished changes
 LOCK_SECONDS = 10.0  # a program that changes the index in place keeps others from reading it
 MAGIC = (8, b"DUCK")  # the place and the beginning of every file of DuckDB
 REMADE = "the index was damaged, and has been made again"
@@ -62,8 +64,16 @@ def asked(
     except duckdb().Error as error:
         if not is_damage(error):
             raise
-    with _opened(files, named, listener, afresh=True) as (connection, notes):
-        return question(connection), notes
+    try:
+        with _opened(files, named, listener, afresh=True) as (connection, notes):
+            return question(connection), notes
+    except duckdb().Error as error:
+        if not is_damage(error):
+            raise
+        path = named or files.folder / NAME
+        raise UsageError(
+            f"{path} cannot be opened, also when it is new: {first_line(error)}. Remove it, and {path}{LOG} beside it"
+        ) from None
 
 
 def is_damage(error: Exception) -> bool:
@@ -188,6 +198,9 @@ def _copy(copied: Path, path: Path, made: Path, files: Files) -> Known | None:
 
 def _connect(path: Path, **settings: Any) -> Connection:  # settings: those of duckdb.connect
     """Open a file of DuckDB. Wait while another program changes it. Raises XverifyError when it does not end."""
+    log = Path(f"{path}{LOG}")
+    if os.path.lexists(log) and not log.is_file():
+        raise UsageError(f"{log} is no file, and DuckDB has the log of {path.name} there: move it to another place")
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:

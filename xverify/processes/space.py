@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from .ending import kill_marked
 PREFIX, LOCK = "xverify-", "owner.lock"
 # Signals that end a program, and that Python does not turn into an exception by itself.
 ENDING = ("SIGTERM", "SIGHUP")
+PATIENCE = 1.0  # seconds after an interruption in which further signals are taken for the same one
 REMOVAL_SECONDS = 3.0  # that the removal of a folder is tried again
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -32,25 +34,27 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 def temporary_folder() -> Iterator[Path]:
     """A new folder for the files of a run, which is deleted at the end, together with processes that a worker left behind.
 
-    Within the context, SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does.
+    Within the context, SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does. Further signals do not end the cleaning.
     Raises XverifyError when the folder cannot be written, or was deleted.
     """
     place = _place()
     remove_stale()
-    folder, lock = _make(place)
-    try:
-        with _interrupted_by_signals():
+    with _signals() as signals:
+        folder, lock = _make(place)
+        try:
+            signals.hear()
             yield folder
-    except OSError as error:
-        if error.errno in FULL or (error.filename is not None and _is_inside(error.filename, folder)):
-            raise XverifyError(
-                f"the temporary folder {folder} cannot be used: {error.strerror}; set TMPDIR to a folder that has enough space "
-                "and that nothing else deletes"
-            ) from None
-        raise
-    finally:
-        lock.close()  # before the folder is read: its descriptor may be the last one that this process can have
-        _remove(folder)
+        except OSError as error:
+            if error.errno in FULL or (error.filename is not None and _is_inside(error.filename, folder)):
+                raise XverifyError(
+                    f"the temporary folder {folder} cannot be used: {error.strerror}; set TMPDIR to a folder that has enough "
+                    "space and that nothing else deletes"
+                ) from None
+            raise
+        finally:
+            signals.heard = False
+            lock.close()  # before the folder is read: its descriptor may be the last one that this process can have
+            _remove(folder)
 
 
 def _remove(folder: Path) -> None:
@@ -125,24 +129,57 @@ def _is_inside(name: Any, folder: Path) -> bool:
     return isinstance(name, (str, os.PathLike)) and Path(name).is_relative_to(folder)
 
 
-@contextlib.contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Let the signals of ENDING raise KeyboardInterrupt, once, where nobody handles or ignores them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
-    taken = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+class _Signals:
+    """What becomes of the signals that end a program: they are noted and, where they are heard, raise KeyboardInterrupt.
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in taken:
-            signal.signal(each, signal.SIG_IGN)  # a second one must not end the cleaning
+    A second one shortly after the first is only noted, because the cleaning may have begun.
+    """
+
+    def __init__(self) -> None:
+        self.heard = False
+        self.waiting = False  # whether one has come that has raised nothing yet
+        self.raised = -math.inf  # time of the last one that was raised, by the monotonic clock
+
+    def hear(self) -> None:
+        """Raise KeyboardInterrupt for signals from now on, and for one that has come before."""
+        self.heard = True
+        if self.waiting:
+            self._interrupt()
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal."""
+        if time.monotonic() - self.raised > PATIENCE:
+            self.waiting = True
+            if self.heard:
+                self._interrupt()
+
+    def end(self) -> None:
+        """Raise KeyboardInterrupt for a signal that came during the cleaning, unless an earlier one has been raised."""
+        if self.waiting and self.raised == -math.inf:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        self.waiting, self.raised = False, time.monotonic()
         raise KeyboardInterrupt
 
+
+@contextlib.contextmanager
+def _signals() -> Iterator[_Signals]:
+    """Take the signals of ENDING and SIGINT, where nobody else handles or ignores them."""
+    outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    signals = outer if isinstance(outer, _Signals) else _Signals()
+    before, signals.heard = signals.heard, False
+    taken = {}
+    if threading.current_thread() is threading.main_thread():
+        usual = (signal.SIG_DFL, signal.default_int_handler)
+        numbers = [getattr(signal, name) for name in ("SIGINT", *ENDING) if hasattr(signal, name)]
+        taken = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) in usual}
     for number in taken:
-        signal.signal(number, interrupt)
+        signal.signal(number, signals.note)
     try:
-        yield
+        yield signals
     finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+        signals.heard = before
+    signals.end()

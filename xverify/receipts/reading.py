@@ -14,8 +14,9 @@ from .. import reading
 from ..errors import UsageError
 from ..results.file import content
 from ..results.file import read as read_result
+from ..workload.declaration import LONGEST, declared, shown
 from ..workload.digests import file_digest
-from ..workload.options import RunSettings
+from ..workload.options import TASKS, RunSettings
 from .keeping import own_digest
 from .records import INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS, Kept, KeptTask
 
@@ -46,14 +47,19 @@ def read(place: Path) -> Kept:
     Raises UsageError when the folder is no receipt, was written by another version, or lacks what a run needs.
     """
     values = _decoded(place)
+    _check_texts(values, place / RECEIPT)
     version = values.get("receipt_version")
     if version != VERSION:
         made = f" (xverify {values['xverify']})" if isinstance(values.get("xverify"), str) else ""
-        raise UsageError(f"{place} is a receipt of version {version!r}{made}; this xverify reads {VERSION}")
+        raise UsageError(f"{place} is a receipt of version {shown(version)}{made}; this xverify reads {VERSION}")
     try:
         noted = msgspec.convert(values, _Noted)
     except msgspec.ValidationError as error:
         raise UsageError(f"{place / RECEIPT} is no receipt that this xverify can read: {error}") from None
+    if not noted.tasks or not set(noted.tasks) <= set(TASKS):
+        raise UsageError(
+            f"{place / RECEIPT} has the tasks {shown(list(noted.tasks))}: there must be one, or both, of {', '.join(TASKS)}"
+        )
     changed = list(_changed(place, values, noted.files))
     model = place / noted.model
     if not _inside(model, place) or reading.present(model / "spec.py") is None:
@@ -92,6 +98,20 @@ def _decoded(place: Path) -> dict[str, object]:
     if not isinstance(values, dict) or "receipt_version" not in values:
         raise UsageError(f"{path} is no receipt of xverify: it has no receipt_version")
     return values
+
+
+def _check_texts(value: object, path: Path, field: str = "") -> None:
+    """Raise UsageError for a text, also a name, that no run writes: too long, or with a NUL. field: where the value stands."""
+    if isinstance(value, str) and ("\0" in value or len(value) > LONGEST):
+        where = f"the field {field} is" if field else "a field is called"
+        raise UsageError(
+            f"{path} is no receipt that this xverify can read: {where} {shown(value)}; it must have at most {LONGEST} "
+            "characters, and no NUL"
+        )
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in items:
+        _check_texts(name, path)
+        _check_texts(item, path, f"{field}.{name}".lstrip("."))
 
 
 def _changed(place: Path, values: Mapping[str, object], files: Mapping[str, str]) -> Iterator[str]:
@@ -142,4 +162,10 @@ def _settings(place: Path, values: Mapping[str, Any]) -> RunSettings:
     if strange:
         raise UsageError(f"{place / RECEIPT} has the setting {strange[0]!r}, which this xverify does not know")
     given: Settings = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return RunSettings(**given)
+    settings = RunSettings(**given)
+    try:
+        for each in declared(RunSettings):
+            each.check_value(getattr(settings, each.name))
+    except UsageError as error:
+        raise UsageError(f"{place / RECEIPT}: {error}") from None
+    return settings

@@ -300,15 +300,18 @@ def overall(rows: Iterable[Row], strict: bool = False) -> Outcome:
 def plain(value: Any) -> Any:  # Any: a nested value of any JSON type
     """A value of ``dataclasses.asdict`` as JSON values.
 
-    A number that JSON cannot write (infinity, NaN) becomes null. Fields in EARLIER_NAMES get their earlier name beside the new one.
+    A number that JSON cannot write (infinity, NaN) becomes null, and what is no UTF-8 in the name of a file is written out.
+    Fields in EARLIER_NAMES get their earlier name beside the new one.
     """
     if isinstance(value, dict):
-        named = {str(key): plain(item) for key, item in value.items()}
+        named = {plain(str(key)): plain(item) for key, item in value.items()}
         return named | {old: named[new] for new, old in EARLIER_NAMES.items() if new in named}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
+from ..workload.declaration import LARGEST
+from ..workload.options import EFFORTS
 from .records import Result, Row, overall
 from .verdicts import SEVERITY, Outcome, Verdict
 
@@ -14,7 +16,6 @@ DECIDES = (
 )
 FAILS = "does not hold"  # what such a note says of a condition
 REFERENCE = " (reference)"  # what the subject of a reference ends with that was timed
-LARGEST = 2**53  # of a whole number: programs that read JSON as floats keep it exactly
 FREE = ("environment",)  # values of frameworks, of any kind
 # Endings of the names of numbers that cannot be negative.
 POSITIVE = ("seconds", "_mib", "_gib", "ratio", "rms", "_abs", "fps", "per_call", "limit")
@@ -29,6 +30,9 @@ def problems(result: Result) -> Iterator[str]:
         if row.task not in result.tasks:
             yield f"the task {row.task[:60]!r} is not one of the tasks of the result - at `$.rows[{index}].task`"
         yield from _timed(row, f"$.rows[{index}].speed")
+    if result.settings.effort not in EFFORTS:
+        effort = result.settings.effort[:60]
+        yield f"the effort {effort!r} is none of {', '.join(EFFORTS)} - at `$.settings.effort`"
     for task in result.receipts:
         if task not in result.tasks or not any(row.task == task for row in result.rows):
             yield f"there is no row of the task {task[:60]!r} - at `$.receipts`"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .. import host
 from ..errors import UsageError, XverifyError, first_line
 from ..receipts.keeping import common_root, model_files
 from ..weights import sharded
@@ -140,8 +141,7 @@ def fetch(sent: Sent, place: Place) -> Cell:
 
 def cache() -> Path:
     """The folder on this machine that keeps what was fetched."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return base.absolute() / "xverify" / CACHE
+    return host.expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "xverify" / CACHE
 
 
 def _made(folder: Path) -> Path:

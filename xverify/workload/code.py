@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def parse(text: str) -> Code | None:
     file, colon, name = rest.rpartition(":")
     if not colon or not name.isidentifier():
         file, name = rest, BUILD
-    path = Path(file).expanduser().absolute()
+    path = Path(os.path.expanduser(file)).absolute()
     if path.suffix != ".py":
         raise UsageError(f"{text}: {file or 'nothing'} is no Python file; {WRITE}")
     wrong = reading.problem(path)

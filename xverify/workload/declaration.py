@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .. import reading, writing
 from ..errors import UsageError, nearest
@@ -27,6 +28,7 @@ class Option:
     unset: what a default of None means, in words.
     least: the smallest allowed number.
     above: the value must be greater than this number.
+    most: the greatest allowed number; None for LARGEST, of whole numbers.
     unit: the unit of the number, in messages.
     choices: the allowed names; empty when every text is allowed.
     many: whether the value is a list of such names, separated by commas.
@@ -47,6 +49,7 @@ class Option:
     unset: str = ""
     least: float | None = None
     above: float | None = None
+    most: int | None = None
     unit: str = ""
     choices: tuple[str, ...] = ()
     many: bool = False
@@ -85,25 +88,14 @@ class Option:
             try:
                 return self.kind(text)
             except ValueError:
-                raise UsageError(f"{self.flag} is {text!r}: it must be {_NUMBERS[self.kind]}") from None
+                raise UsageError(f"{self.flag} is {shown(text)}: it must be {_TYPES[self.kind]}") from None
         return text
 
     def check(self, value: Any) -> None:
-        """Raise UsageError when the value is out of range, is no known choice, or names no usable file."""
+        """Raise UsageError when the value is none that ``check_value`` allows, or names no usable file."""
+        self.check_value(value)
         if value is None:
-            if self.default is not None:
-                raise UsageError(f"{self.flag} is None: leave it out for its default, {self.default!r}")
             return
-        if self.parse is not None and isinstance(value, str):
-            raise UsageError(f"{self.flag} is {value!r}: it must be {'a mapping' if self.repeatable else 'a list'}")
-        if self.kind in (int, float):
-            for number in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
-                self._check_number(number)
-        names = [name.strip() for name in str(value).split(",")] if self.many else [value]
-        for name in names if self.choices else ():
-            if name not in self.choices:
-                known = f"{nearest(str(name), self.choices)} Known: {', '.join(self.choices)}"
-                raise UsageError(f"{self.flag} is {name!r}{known}")
         if self.path in ("read", "either") and value not in self.instead:
             wrong = "" if self.path == "either" and Path(value).is_dir() else reading.problem(value)
             if wrong:
@@ -116,17 +108,79 @@ class Option:
         if self.path == "new folder":
             writing.check_new_folder(self.flag, value)
 
+    def check_value(self, value: Any) -> None:
+        """Raise UsageError when the value has another type, is out of range, or is no known choice. No file is looked at."""
+        if value is None:
+            if self.default is not None:
+                raise UsageError(f"{self.flag} is None: leave it out for its default, {self.default!r}")
+            return
+        self._check_type(value)
+        if self.kind in (int, float):
+            for number in value if isinstance(value, Sequence) else [value]:
+                self._check_number(number)
+        names = [name.strip() for name in str(value).split(",")] if self.many else [value]
+        for name in names if self.choices else ():
+            if name not in self.choices:
+                known = f"{nearest(str(name), self.choices)} Known: {', '.join(self.choices)}"
+                raise UsageError(f"{self.flag} is {name!r}{known}")
+
+    def _check_type(self, value: Any) -> None:
+        members = get_args(self.annotation) if get_origin(self.annotation) in (Union, UnionType) else (self.annotation,)
+        kinds = {get_origin(each) or each for each in members}
+        wanted = next((words for kind, words in _TYPES.items() if kind in kinds), "")
+        right = tuple(_NUMBERS.get(kind, Sequence if kind is tuple else kind) for kind in kinds)
+        is_text = isinstance(value, str)
+        if (
+            not isinstance(value, right)
+            or (is_text and str not in kinds)
+            or (isinstance(value, bool) and bool not in kinds)
+        ):
+            raise UsageError(f"{self.flag} is {shown(value)}: it must be {wanted}")
+        for text in _texts(value):
+            if "\0" in text or len(text) > LONGEST:
+                raise UsageError(f"{self.flag} is {shown(text)}: it must have at most {LONGEST} characters, and no NUL")
+
     def _check_number(self, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, Integral if self.kind is int else Real):
-            raise UsageError(f"{self.flag} is {value!r}: it must be {_NUMBERS[self.kind]}")
-        shown = f"{value:g}" if self.kind is float else f"{value}"
-        if self.least is not None and not float(value) >= self.least:
-            raise UsageError(f"{self.flag} is {shown}: it must be at least {self.least:g}")
-        if self.above is not None and not float(value) > self.above:
-            raise UsageError(f"{self.flag} is {shown}: it must be above {self.above:g} {self.unit}".rstrip())
+        if isinstance(value, bool) or not isinstance(value, _NUMBERS[self.kind]):
+            raise UsageError(f"{self.flag} is {shown(value)}: it must be {_TYPES[self.kind]}")
+        says = f"{self.flag} is {f'{value:g}' if self.kind is float else shown(value)}: it must be"
+        most = LARGEST if self.most is None and self.kind is int else self.most
+        if self.least is not None and not value >= self.least:
+            raise UsageError(f"{says} at least {self.least:g}")
+        if self.above is not None and not value > self.above:
+            raise UsageError(f"{says} above {self.above:g} {self.unit}".rstrip())
+        if most is not None and value > most:
+            raise UsageError(f"{says} at most {most} {self.unit}".rstrip())
 
 
-_NUMBERS = {int: "a whole number", float: "a number"}
+LARGEST = 2**53  # of a whole number: programs that read JSON as floats keep it exactly
+LONGEST = 4096  # characters of a text: the longest path that a system takes
+_NUMBERS: dict[object, Any] = {int: Integral, float: Real}
+_TYPES: dict[object, str] = {
+    **{bool: "true or false", int: "a whole number", float: "a number"},
+    **{Mapping: "a mapping", Sequence: "a list", tuple: "a list", str: "a text"},
+}
+
+
+def shown(value: object) -> str:
+    """A value in a message of one line."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number with too many digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (*_texts(key), *_texts(item))
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _texts(item)
 
 
 def option(default: Any, help: str, **others: Any) -> Any:

@@ -7,13 +7,14 @@ are made from these fields.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .declaration import Option, declared, option
+from .declaration import LARGEST, Option, declared, option
 from .recipe import LOSS_SCALES, PRECISIONS
 from .schedule import KINDS
 
@@ -27,6 +28,9 @@ DEVICES = ("cpu", "cuda")
 OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
 ALLOCATORS = ("keep", "system")
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion", "adafactor")
+MOST_THREADS = max(1024, 16 * (os.cpu_count() or 1))  # a receipt may come from a machine with more cores
+MOST_STEPS = 10**6  # each has a place in memory
+MOST_GB = 10**9
 OF_TIMING = ("effort", "warmup", "rerun", "time_input")  # settings that have no meaning with no_timing
 
 
@@ -63,10 +67,12 @@ class CommonSettings:
     )  # fmt: skip
     trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
     max_weights: float | None = option(
-        None, "the greatest size of the arrays of a weight file, GB", group=WHAT, metavar="GB", above=0, unit="GB",
+        None, "the greatest size of the arrays of a weight file, GB", group=WHAT, metavar="GB", above=0, most=MOST_GB, unit="GB",
         unset="1, or twice the file",
     )  # fmt: skip
-    batch: int | None = option(None, "items a call", group=HOW, metavar="N", least=1, unset="the model's own")
+    batch: int | None = option(
+        None, "items a call", group=HOW, metavar="N", least=1, most=2**31 - 1, unset="the model's own"
+    )
     warmup: int | None = option(
         None, "make exactly N untimed calls first", group=HOW, metavar="N", least=0, unset="until the speed is steady"
     )
@@ -85,8 +91,8 @@ class CommonSettings:
         None, "stop after S seconds, with the results so far", group=HOW, metavar="S", above=0, unit="seconds",
         unset="no limit",
     )  # fmt: skip
-    cases: int = option(4, "input cases that are compared", group=HOW, metavar="N", least=1)
-    seed: int = option(0, "seed of drawn weights and inputs", group=HOW, metavar="N", least=0)
+    cases: int = option(4, "input cases that are compared", group=HOW, metavar="N", least=1, most=MOST_STEPS)
+    seed: int = option(0, "seed of drawn weights and inputs", group=HOW, metavar="N", least=0, most=LARGEST)
     strict: bool = option(
         False,
         "count DRIFT, otherwise a warning, as a failure, and ask for a verdict on every output and layer",
@@ -97,7 +103,7 @@ class CommonSettings:
         metavar="X", above=0, unset="0.01",
     )  # fmt: skip
     threads: int | None = option(
-        None, "threads of every framework", group=MACHINE, metavar="N", least=1, unset="all cores"
+        None, "threads of every framework", group=MACHINE, metavar="N", least=1, most=MOST_THREADS, unset="all cores"
     )
     pin: Sequence[int] = option(
         (), "cores that the subjects may use, e.g. 0,1", group=MACHINE, metavar="LIST", parse=_cores, unset="all"
@@ -117,12 +123,12 @@ class CommonSettings:
         1800.0, "seconds that one step of a subject may take", group=MACHINE, metavar="S", above=0, unit="seconds"
     )
     memory: float | None = option(
-        None, "memory that each worker process may allocate, GB", group=MACHINE, metavar="GB", above=0, unit="GB",
+        None, "memory that each worker process may allocate, GB", group=MACHINE, metavar="GB", above=0, most=MOST_GB, unit="GB",
         unset="no limit",
     )  # fmt: skip
     total_memory: float | None = option(
         None, "memory for all processes together, GB; subjects that need more for weights and activations are measured in "
-        "turns, each with the baseline", group=MACHINE, metavar="GB", above=0, unit="GB", unset="what is available",
+        "turns, each with the baseline", group=MACHINE, metavar="GB", above=0, most=MOST_GB, unit="GB", unset="what is available",
     )  # fmt: skip
 
 
@@ -184,11 +190,11 @@ class TrainingSettings:
     )  # fmt: skip
     steps: int | None = option(
         None, "steps of the loss curve, and of each training of --seeds", group=TRAINING, metavar="N", task="train",
-        least=2, unset="10 or 50 by --effort; with --seeds 100",
+        least=2, most=MOST_STEPS, unset="10 or 50 by --effort; with --seeds 100",
     )  # fmt: skip
     seeds: int | None = option(
         None, "also train every subject from N seeds, and compare the end losses by statistics", group=TRAINING,
-        metavar="N", task="train", least=2, unset="no such trainings",
+        metavar="N", task="train", least=2, most=MOST_STEPS, unset="no such trainings",
     )  # fmt: skip
     dropout_masks: bool = option(
         False, "also check one pass with dropout, in which every framework is given the same masks", group=TRAINING,

@@ -84,7 +84,7 @@ class Adapter(Framework):
 
     @classmethod
     def slow_start(cls) -> str:
-        home = Path(os.environ.get("JITTOR_HOME", Path.home()))
+        home = Path(os.path.expanduser(os.environ.get("JITTOR_HOME") or "~"))
         if any((home / ".cache" / "jittor").glob(COMPILED)):
             return ""
         return "compiling its core and operators: 2 to 6 minutes the first time on a machine, then cached"
