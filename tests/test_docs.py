@@ -331,7 +331,7 @@ def test_the_options_that_python_lacks_are_those_that_the_page_names(command):
     [named] = re.findall(r"the same options, except\s+those that only .*?\((.*?)\)", part, re.DOTALL)
     [sub] = [each for name, _, each in parser().actions() if name == command]
     flags = {flag for action in sub._actions for flag in action.option_strings if flag.startswith("--")} - {"--help"}
-    known = {"--json", *(each.flag for each in options[command])}
+    known = {"--json", "--force", *(each.flag for each in options[command])}
     assert sorted(re.findall(r"`(--[\w-]+)`", named)) == sorted(flags - known)
 
 

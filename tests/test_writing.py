@@ -121,7 +121,7 @@ def test_weights_that_cannot_be_written_leave_the_old_file(tmp_path, suffix):
         pytest.importorskip("torch")
     save_file({"w": np.zeros(2, np.float32)}, tmp_path / f"old{suffix}")
     save_file({"w": np.ones(5000, np.float32)}, tmp_path / "new.npz")
-    done = on_full_disk(tmp_path, "weights", "convert", "new.npz", f"old{suffix}")
+    done = on_full_disk(tmp_path, "weights", "convert", "new.npz", f"old{suffix}", "--force")
     assert done.returncode == 3, done.stderr
     assert "no space left on the disk" in done.stderr  # for the temporary file from which the weights are read
     assert len(done.stderr.splitlines()) == 1
@@ -137,7 +137,7 @@ def test_a_target_on_a_full_disk_stays_what_it_was(tmp_path, suffix):
         old = small / f"old{suffix}"
         save_file({"w": np.zeros(2, np.float32)}, old)
         save_file({"w": np.ones(50_000, np.float32)}, tmp_path / "new.npz")
-        command = [sys.executable, "-m", "xverify", "weights", "convert", "new.npz", old]
+        command = [sys.executable, "-m", "xverify", "weights", "convert", "new.npz", old, "--force"]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
         assert done.returncode == 3, done.stderr
         assert f"old{suffix} cannot be written" in done.stderr

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import outputs
 from ..errors import UsageError
+from ..framework import reads
+from ..outputs import Output, Read
 from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..reference.request import check_cores
@@ -25,6 +28,7 @@ def check(
     files: Sequence[str | Path] | str | Path,
     *,
     json: str | Path | None = None,
+    force: bool = False,
     listener: Listener | None = None,
     **settings: Any,  # the fields of CheckSettings, each with its own type
 ) -> Result:
@@ -34,9 +38,10 @@ def check(
     Raises UsageError when the request cannot be run, TypeError for an unknown argument, and NotWritten, whose ``result`` is
     what was found, when the result file cannot be written.
 
-    files: the model files. json: where the result file is written. listener: receives the progress.
+    files: the model files. json: where the result file is written. force: replace a file there that xverify did not write.
+    listener: receives the progress.
     """
-    asked = build(CheckSettings, SETTINGS, settings, "check", ("files", "json", "listener"))
+    asked = build(CheckSettings, SETTINGS, settings, "check", ("files", "json", "force", "listener"))
     check_values(SETTINGS, {each.name: getattr(asked, each.name) for each in SETTINGS})
     check_sequence(asked)
     asked.check_timing()
@@ -45,8 +50,18 @@ def check(
     paths = [Path(files)] if isinstance(files, (str, Path)) else [Path(each) for each in files]
     if not paths:
         raise UsageError("xverify check needs at least one model file")
+    made = [Output("--json", Path(json), "json")] if json is not None else []
+    outputs.check(made, reads_of(paths, vars(asked)), force)
     with temporary_folder() as space:
         result = check_files(paths, asked, listener or Listener(), space)
     if json is not None:
         write(result, Path(json))
     return result
+
+
+def reads_of(files: Sequence[str | Path], values: Mapping[str, Any]) -> Iterator[Read]:
+    """What a check of these files reads. values: name of a setting -> value."""
+    yield from (reads.of_file("FILE", each) for each in files)
+    if values["against"] is not None:
+        yield from reads.of_model("--against", values["against"])
+    yield from reads.of_options(SETTINGS, values)

@@ -150,6 +150,7 @@ class CheckDisplay:
     """The options that only the command line has."""
 
     json: FilePath | None = option(None, "write the result file", group=OUTPUT, metavar="FILE", path="written")
+    force: bool = reused("force", group=OUTPUT)
     nodes: bool = option(False, "also print the verdict on every node", group=OUTPUT)
     details: bool = option(
         False, "also print how inputs and outputs were matched, and every sentence on what was checked", group=OUTPUT

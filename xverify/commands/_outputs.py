@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
 
-from .. import reading, writing
+from .. import outputs, reading, writing
 from ..errors import NotWritten, UsageError
+from ..framework import reads
+from ..outputs import Output, Read
 from ..report.outputs import Makers
 from ..workload.declaration import Option
 from . import _arguments
@@ -17,18 +21,36 @@ SUMMARY = "GITHUB_STEP_SUMMARY"  # an environment variable: the Markdown file th
 FILES = ("html", "markdown", "junit", "csv")  # the options that name a file of the report
 
 
-def check(args: argparse.Namespace, options: Sequence[Option]) -> None:
-    """Raise UsageError for a wrong value, a file that cannot be written, or one file for two outputs."""
-    _arguments.values(args, options)
-    _check_summary(args)
-    flags: dict[str, str] = {}
-    for option in options:
-        path = getattr(args, option.name) if option.path == "written" else None
-        if path is not None and writing.is_replaced(path):
-            place = os.path.realpath(path)
-            if place in flags:
-                raise UsageError(f"{flags[place]} and {option.flag} name the same file, {path}: name another one")
-            flags[place] = option.flag
+def check(
+    args: argparse.Namespace,
+    options: Sequence[Option],
+    read: Iterable[Read] = (),
+    others: Sequence[Output] = (),
+    summary: bool = False,
+    force: bool | None = None,
+) -> None:
+    """Raise UsageError for a wrong value, a file that cannot be written, or an output that would destroy something.
+
+    read: what the command reads beside the files that its options name. others: what it writes beside those.
+    summary: whether it adds to the summary of a workflow on GitHub. force: as of ``outputs.check``.
+    """
+    values = _arguments.values(args, options)
+    if summary:
+        _check_summary(args)
+    # What is resumed is read, and refused if it is no result.
+    resumed = ("json",) if getattr(args, "resume", False) else ()
+    made = [
+        Output(option.flag, Path(values[option.name]), "" if option.name in resumed else _kind(option))
+        for option in options
+        if option.path in ("written", "new folder") and values[option.name] is not None
+    ]
+    path = os.environ.get(SUMMARY) if summary and args.markdown is None else None
+    made += [Output(SUMMARY, Path(path))] if path else []  # which is added to
+    outputs.check([*made, *others], chain(read, reads.of_options(options, values)), force)
+
+
+def _kind(option: Option) -> str:
+    return option.name if option.name in outputs.KINDS else ""
 
 
 def deliver(
@@ -63,7 +85,7 @@ def delivered(
         path = getattr(args, name, None)
         if path is not None:
             try:
-                writing.write_text(makers[name](), path)
+                outputs.write(name, makers[name](), path)
             except NotWritten as error:
                 problems.append(error)
     return problems[0] if problems else None

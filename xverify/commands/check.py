@@ -50,15 +50,17 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Check the files, print the report, and return the exit code of the verdict."""
-    from ..checking.api import check
+    from ..checking.api import check, reads_of
     from ..report.progress import progress_listener
     from ..report.terminal import console, render
 
-    outputs.check(args, OPTIONS)
     asked = _arguments.values(args, OPTIONS)
+    outputs.check(args, OPTIONS, reads_of(args.files, asked), summary=True, force=args.force)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
-        result, problem = measured(lambda: check(args.files, json=args.json, listener=listener, **settings))
+        result, problem = measured(
+            lambda: check(args.files, json=args.json, force=args.force, listener=listener, **settings)
+        )
     show = partial(render, result, console(), quiet=args.quiet, by_layer=args.nodes, details=args.details)
     outputs.deliver(args, of_results([result]), show, problem)
     return result.exit_code

@@ -25,7 +25,7 @@ EXAMPLE = """examples:
       --force resnet18.onnx"""
 
 SETTINGS = (*declared(ConvertSettings), *handed_on())
-OPTIONS = (*SETTINGS, *declared(CheckDisplay))
+OPTIONS = (*SETTINGS, *(each for each in declared(CheckDisplay) if each.name != "force"))
 
 
 def add_arguments(parser: Parser) -> None:

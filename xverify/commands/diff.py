@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UsageError
+from ..outputs import Read
 from ..report import compared
 from ..report.compared import Comparison, Comparisons
 from ..report.options import Tables
@@ -18,6 +19,7 @@ from ..results.records import Result, Row, Sample
 from ..results.verdicts import SpeedVerdict, Verdict
 from ..timing import statistics as timing
 from ..workload.declaration import declared
+from ..workload.options import named
 from . import _outputs as outputs
 from ._arguments import Parser, add
 
@@ -38,7 +40,7 @@ EXIT_CODES = {
     4: "no row is known to have become worse, and at least one is undecided",
 }
 
-OPTIONS = declared(Tables)
+OPTIONS = (*declared(Tables), named("force"))
 # Settings that must be equal in both runs; otherwise their figures cannot be compared.
 SETTINGS = (
     "optimizer",
@@ -71,7 +73,8 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print one row for each subject, and return a code of EXIT_CODES."""
-    outputs.check(args, OPTIONS)
+    read_files = Read("OLD.json", Path(args.old)), Read("NEW.json", Path(args.new))
+    outputs.check(args, OPTIONS, read_files, summary=True, force=args.force)
     if args.relative and args.errors_only:
         raise UsageError(
             "--relative says how speeds are compared, and --errors-only compares none: leave one of them out"

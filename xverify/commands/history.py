@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..outputs import Output, Read
 from ..report.options import Page, Tables
 from ..workload.declaration import Option, declared
 from ..workload.options import OUTPUT, WHAT, named
@@ -70,6 +72,7 @@ OPTIONS = (
         "index", str | None, None, "keep the index in this file", group=OUTPUT, metavar="FILE", path="written",
         unset=".xverify-history.duckdb in the folder",
     ),
+    named("force"),
     named("quiet", help="print the last line alone, and no progress"),
 )  # fmt: skip
 
@@ -81,9 +84,10 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Bring the index up to date, print what changed, and return a code of EXIT_CODES."""
-    _check(args)
     from ..history.files import scan
-    from ..history.index import asked
+    from ..history.index import NAME, asked
+
+    _check(args, Path(args.results, NAME))
     from ..report.progress import progress_listener
     from ..report.terminal import Output
 
@@ -111,9 +115,16 @@ class Shown:
     code: int
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise UsageError for a wrong value, and for options that do not belong together."""
-    outputs.check(args, OPTIONS)
+def _check(args: argparse.Namespace, index: Path) -> None:
+    """Raise UsageError for a wrong value, and for options that do not belong together. index: where it is if none is named."""
+    from ..history.files import scan
+
+    def read() -> Iterator[Read]:
+        files = scan(args.results)
+        yield from (Read("--results", Path(files.place(path))) for path in files.sizes)
+
+    beside = [Output("the index", index)] if args.index is None else []
+    outputs.check(args, OPTIONS, read(), beside, summary=args.sql is None, force=args.force)
     if args.sql is None:
         return
     others = {"MODEL": args.models, "--subjects": args.subjects, "--since": args.since, "--all": args.all}

@@ -4,6 +4,7 @@ import argparse
 from contextlib import suppress
 
 from ..errors import NotWritten, shown
+from ..framework import reads
 from ..mutation.forward import mutate
 from ..mutation.records import Score, Trial, TrialOutcome
 from ..mutation.training import mutate_training
@@ -16,7 +17,8 @@ from ..results.file import write_json
 from ..workload.declaration import Option
 from ..workload.options import HOW, OUTPUT, WHAT, named
 from ..writing import is_replaced
-from ._arguments import Parser, add, values
+from . import _outputs as outputs
+from ._arguments import Parser, add
 
 HELP = "plant known porting faults in a model, and count those that are caught"
 GROUP = "verify and time"
@@ -40,6 +42,7 @@ OPTIONS = (
     named("seed", help="seed of drawn weights, inputs and layers"),
     named("threads", help="threads of the port"),
     named("json", help="write every trial to a file"),
+    named("force"),
     Option("markdown", bool, False, "print the table as Markdown", group=OUTPUT),
     named("quiet", help="print only the table"),
 )
@@ -58,7 +61,7 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print the score of every model, and return a code of EXIT_CODES."""
-    values(args, OPTIONS)
+    outputs.check(args, OPTIONS, reads.of_run(args.models, (), {}), force=args.force)
     scores: list[Score] = []
     for model in args.models:
         for subject in args.subjects or (TORCH,):

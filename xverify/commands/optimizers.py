@@ -22,7 +22,8 @@ from ..training.optimizer_probe import MODEL, PROBED, Probed, probe
 from ..verdict.limits import EQUAL_RHO
 from ..workload.options import named
 from ..workload.spec import find_model
-from ._arguments import Parser, add, values
+from . import _outputs as outputs
+from ._arguments import Parser, add
 
 HELP = "compare the optimizers of all frameworks with torch's formulas, without training a model"
 GROUP = "verify and time"
@@ -34,6 +35,7 @@ EXAMPLE = """examples:
 OPTIONS = (
     named("seed", help="seed of weights and gradients"),
     named("json", help="write the table to a file"),
+    named("force"),
     named("quiet", help="print no progress"),
 )
 
@@ -49,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print the table. Return 1 when some optimizer is DIFFERENT from torch's formula and its known variants, otherwise 0."""
-    values(args, OPTIONS)
+    outputs.check(args, OPTIONS, force=args.force)
     adapters = _chosen(args.frameworks)
     found: list[Probed] = []
     with progress_listener(args.quiet) as listener, temporary_folder() as directory:

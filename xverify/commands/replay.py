@@ -8,7 +8,6 @@ from ..report.text import escape
 from ..results.verdicts import Outcome
 from ..workload.options import named
 from . import _arguments
-from . import _outputs as outputs
 from ._arguments import Parser
 from ._results import measured
 
@@ -38,6 +37,7 @@ OPTIONS = (
     named("no_timing", group="options", help="compare the verdicts alone, also of a run that was timed"),
     named("python", group="options"),
     named("json", group="options", help="write the result file of the new run"),
+    named("force", group="options"),
 )
 WORDS = {Outcome.PASS: "AGREES", Outcome.FAIL: "DIFFERS", Outcome.ERROR: "NO LONGER RUNS"}
 MOST = 20  # verdicts that differ and are printed
@@ -58,7 +58,6 @@ def main(args: argparse.Namespace) -> int:
     from ..receipts.reading import read
     from ..report.progress import progress_listener
 
-    outputs.check(args, OPTIONS)
     asked = _arguments.values(args, OPTIONS)
     kept = read(Path(args.receipt))
     with progress_listener(args.quiet) as listener:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..outputs import Read
 from ..report.options import Page, Tables
 from ..report.outputs import of_results
 from ..results.file import read
@@ -20,7 +21,7 @@ EXAMPLE = """examples:
   xverify report a.json b.json --html matrix.html --junit results.xml
       one page with all models and subjects
   xverify report result.json --format markdown"""
-OPTIONS = (*declared(Page), *declared(Tables), named("details"))
+OPTIONS = (*declared(Page), *declared(Tables), named("force"), named("details"))
 
 
 def add_arguments(parser: Parser) -> None:
@@ -32,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
     """Make the reports, and return the exit code of the worst result."""
     from ..report import content, terminal
 
-    outputs.check(args, OPTIONS)
+    outputs.check(args, OPTIONS, (Read("RESULT.json", Path(name)) for name in args.files), force=args.force)
     paths = [Path(name) for name in args.files]
     results = [read(path) for path in paths]
 

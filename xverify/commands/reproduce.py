@@ -4,6 +4,7 @@ import argparse
 import datetime
 from contextlib import suppress
 
+from .. import outputs
 from ..errors import NotWritten, UsageError
 from ..report.options import Page
 from ..report.progress import progress_listener
@@ -16,8 +17,9 @@ from ..reproduce.run import find_data, run_part
 from ..reproduce.terminal import print_closing, print_part
 from ..workload.declaration import Option, declared
 from ..workload.options import HOW, OUTPUT, WHAT, named
-from ..writing import is_replaced, write_text
-from ._arguments import Parser, add, values
+from ..writing import is_replaced
+from . import _outputs
+from ._arguments import Parser, add
 
 HELP = "run a published experiment, and print the published figures beside the measured ones"
 GROUP = "verify and time"
@@ -45,6 +47,7 @@ OPTIONS = (
         metavar="FILE", path="written",
     ),
     *declared(Page),
+    named("force"),
     named("quiet"),
 )  # fmt: skip
 DEFAULTS = {"scale": 1.0, **{each.name: each.default for each in OPTIONS}}
@@ -75,14 +78,14 @@ def main(args: argparse.Namespace) -> int:
         return 0
     done, directory = _asked(args)
 
-    makers = ((args.json, files.as_json), (args.markdown, files.markdown), (args.html, files.page))
-    kept = {path: make for path, make in makers if path}
+    makers = {"json": files.as_json, "markdown": files.markdown, "html": files.page}
+    kept = {kind: path for kind in makers if (path := getattr(args, kind))}
 
     def keep(done: Reproduction) -> None:
-        for path, make in kept.items():
+        for kind, path in kept.items():
             if is_replaced(path):
                 with suppress(NotWritten):  # the last write tells
-                    write_text(make(done), path)
+                    outputs.write(kind, makers[kind](done), path)
 
     out = console()
     for part in done.experiment.parts:
@@ -93,8 +96,8 @@ def main(args: argparse.Namespace) -> int:
         if done.stopped:
             break
     print_closing(done, out, args.quiet, args.json)
-    for path, make in kept.items():
-        write_text(make(done), path)
+    for kind, path in kept.items():
+        outputs.write(kind, makers[kind](done), path)
     return done.verdict.exit_code
 
 
@@ -102,7 +105,7 @@ def _asked(args: argparse.Namespace) -> tuple[Reproduction, str | None]:
     """(the reproduction before its first run, the folder of its data set or None). Raises UsageError for a wrong argument."""
     experiment = find(args.name)
     check_scale(args.scale)
-    values(args, OPTIONS)
+    _outputs.check(args, OPTIONS, force=args.force)
     directory, where = find_data(experiment, args.data)
     repeats = experiment.default_repeats(args.scale) if args.repeats is None else args.repeats
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -57,11 +57,12 @@ def main(args: argparse.Namespace) -> int:
     """Run the model, print the report, and return the exit code of the verdict."""
     # Imported here, because the help does not need the engine.
     from ..engine.api import run
+    from ..framework import reads
     from ..report import curves
     from ..report.progress import progress_listener
     from ..report.terminal import console, render
 
-    outputs.check(args, OPTIONS)
+    outputs.check(args, OPTIONS, reads.of_model("MODEL", args.model), summary=True, force=args.force)
     asked = _arguments.values(args, OPTIONS)
     if args.curve:
         if "train" not in args.task.split(","):

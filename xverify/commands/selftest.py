@@ -10,7 +10,8 @@ from ..report.text import escape
 from ..results.file import write_json
 from ..workload.declaration import Option
 from ..workload.options import HOW, WHAT, named
-from ._arguments import Parser, add, values
+from . import _outputs as outputs
+from ._arguments import Parser, add
 
 HELP = "test the timing of xverify itself on this machine"
 GROUP = "this installation"
@@ -39,6 +40,7 @@ OPTIONS = (
     ),
     Option("busy", bool, False, "keep one core busy during the tests; an undecided check is then allowed", group=HOW),
     named("json", help="write the table to a file"),
+    named("force"),
     named("quiet", help="print only the table, and no progress"),
 )
 
@@ -52,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     """Print the table, and return a code of EXIT_CODES. With --busy, an undecided check gives 0."""
     from ..selftest import timing  # imported here, because the help does not need the engine
 
-    values(args, OPTIONS)
+    outputs.check(args, OPTIONS, force=args.force)
     only = [part.strip() for part in args.only.split(",")] if args.only else []
 
     def say(text: str) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,8 +64,8 @@ def main(args: argparse.Namespace) -> int:
     from ..sweep.store import Store
     from ..sweep.terminal import TerminalWatcher
 
-    outputs.check(args, OPTIONS)
     cells = _cells(args)
+    _check(args, cells)
     if args.scheduler and args.cluster:
         raise UsageError("--scheduler names a cluster, and --cluster starts one: leave one of them out")
     if args.share and not (args.scheduler or args.cluster):
@@ -75,6 +77,7 @@ def main(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _list(planned, Path(args.results), args.force)
     store = Store(Path(args.results))
+    _check(args, cells, planned, store)
     with store.locked():
         done = sweep(planned, store, force=args.force, retries=args.retries, watcher=watcher)
     return _report(args, planned, store, done)
@@ -91,8 +94,33 @@ def _on_cluster(args: argparse.Namespace, cells: list[Cell], watcher: Watcher) -
         planned = planning.checked(cells, cluster.plan(cells))
         if args.dry_run:
             return _list(planned, store.folder, args.force)
+        _check(args, cells, planned, store)
         done = cluster.sweep(planned, force=args.force, retries=args.retries, watcher=watcher)
     return _report(args, planned, store, done)
+
+
+def _check(
+    args: argparse.Namespace, cells: list[Cell], planned: Sequence[Planned] = (), store: Store | None = None
+) -> None:
+    """Raise UsageError when an output, or the result of a cell, would destroy something. --force runs cells again, and no more."""
+    from ..framework import reads
+    from ..outputs import Output, Read
+
+    settings = {repr((of.weights, of.data, of.python)): vars(of) for of in (each.settings for each in cells)}
+    read = [
+        *(Read("FILE", Path(name)) for name in args.models if name.endswith(SUFFIX)),
+        *reads.of_run(dict.fromkeys(each.model for each in cells), (), {}),
+        *chain.from_iterable(reads.of_options(RUN, values) for values in settings.values()),
+    ]
+    results = (
+        [
+            Output(f"the result of {each.name},", store.path(each), "json" if store.path(each).is_symlink() else "")
+            for each in planned
+        ]
+        if store
+        else []
+    )
+    outputs.check(args, OPTIONS, read, results, summary=True)
 
 
 def _report(args: argparse.Namespace, planned: list[Planned], store: Store, done: Swept) -> int:

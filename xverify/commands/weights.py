@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .. import weights, writing
+from .. import outputs, weights, writing
 from ..errors import UsageError, WeightsError
+from ..framework import reads
 from ..processes.reading import convert_weights, write_weights
 from ..processes.space import temporary_folder
 from ..reference.build import export_onnx
@@ -55,6 +56,8 @@ def add_arguments(parser: Parser) -> None:
     for action in (convert, digest, diff):
         trust = named("trust", help="also read files that can run code when they are read", group="options")
         add(action, [trust, named("max_weights", group="options")])
+        if action is convert:
+            add(action, [named("force", help="replace TARGET when it exists", group="options")])
         action.set_defaults(action_main=globals()[f"_{action.prog.rsplit(' ', 1)[-1]}"])
 
 
@@ -68,6 +71,10 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
     if target.exists() and source.exists() and target.samefile(source):
         raise UsageError(f"{target}: source and target are the same file")
     writing.check("TARGET", target)
+    is_given_weights = target.suffix == ".onnx" and args.model is None  # an exported model, whose graph stays
+    kind = "" if is_given_weights else "weights"
+    models = [] if args.model is None else reads.of_model("--model", args.model)
+    outputs.check([outputs.Output("TARGET", target, kind)], [reads.of_file("SOURCE", source), *models], args.force)
     with temporary_folder() as space:
         on_disk = space / "weights.npz"
         arrays = convert_weights(source, on_disk, args.trust, args.max_weights)

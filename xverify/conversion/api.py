@@ -8,7 +8,8 @@ from typing import Any
 from ..checking.figures import conditions
 from ..checking.options import CheckSettings
 from ..errors import UsageError, nearest
-from ..framework import formats
+from ..framework import formats, reads
+from ..outputs import Output
 from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..results.file import write
@@ -48,7 +49,9 @@ def convert(
     values = {**vars(checking), **vars(asked)}
     check(SETTINGS, values)
     _check_before(checking)
-    chosen = target(asked.to, out, asked.quantize, asked.force)
+    made = [Output("--json", Path(json), "json")] if json is not None else []
+    read = reads.of_run([model], SETTINGS, values)
+    chosen = target(asked.to, out, asked.quantize, asked.force, read, made)
     with temporary_folder() as space:
         result = Conversion(chosen, asked, checking, listener or Listener(), space).execute(str(model))
     if json is not None:

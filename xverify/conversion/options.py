@@ -40,7 +40,9 @@ class ConvertSettings:
         "probe: drawn from the seed",
         group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS, PROBE_WEIGHTS), unset="the folder's, else own",
     )  # fmt: skip
-    force: bool = option(False, "replace OUT when it exists", group=WHAT)
+    force: bool = reused(
+        "force", help="replace OUT when it exists, and a result file that xverify did not write", group=WHAT
+    )
     batch: int | None = reused("batch", group=INPUTS, help="items in a call, which are fixed in most formats")
     shape: Mapping[str, tuple[int, ...]] | None = option(
         None, "the shape of an input, batch included; may be repeated", group=INPUTS, metavar=SHAPE.metavar,

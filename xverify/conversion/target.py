@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import writing
+from .. import outputs, writing
 from ..errors import NotWritten, UsageError
 from ..framework import converter
 from ..framework.converter import Converter
+from ..outputs import Output, Read
 
 MARK = "saved_model.pb"  # the file by which a folder is known to be a model file
 
@@ -50,9 +52,16 @@ class Target:
             for each in (file for part in made for file in (part, *part.rglob("*"))):
                 writing.sync(each)
             for each in made:
+                self._check_beside(self.path.parent / each.name)
+            for each in made:
                 _replace(each, self.path.parent / each.name)
         except OSError as error:
             raise NotWritten(f"{self.path} cannot be written: {error.strerror or error}") from None
+
+    def _check_beside(self, place: Path) -> None:
+        """Raise UsageError for a file of the user in the place of one that nobody knew would be made, such as external data."""
+        if place not in self.form.parts(self.path) and not self.force and (place.is_symlink() or place.exists()):
+            raise UsageError(f"{place} exists, and {self.path.name} has a part of this name; --force replaces it")
 
 
 def _replace(made: Path, place: Path) -> None:
@@ -69,10 +78,17 @@ def _replace(made: Path, place: Path) -> None:
         raise
 
 
-def target(to: str | None, out: str | Path, quantize: str | None, force: bool) -> Target:
+def target(
+    to: str | None,
+    out: str | Path,
+    quantize: str | None,
+    force: bool,
+    read: Iterable[Read] = (),
+    others: Sequence[Output] = (),
+) -> Target:
     """The target of a conversion, which can be written. A link stays, and the file that it leads to is made. Raises UsageError.
 
-    to: the name of the format; None: told by the suffix of ``out``.
+    to: the name of the format; None: told by the suffix of ``out``. read: what the conversion reads. others: what else is written.
     """
     path = Path(out)
     if to is None:
@@ -84,8 +100,10 @@ def target(to: str | None, out: str | Path, quantize: str | None, force: bool) -
     form = converter.load(to)
     if quantize is not None and quantize in form.unsupported:
         raise UsageError(f"--to {to} --quantize {quantize}: {form.unsupported[quantize]}")
+    found = Target(form, Path(os.path.realpath(path)), force)
+    parts = dict.fromkeys(form.parts(found.path))
+    outputs.check([*(Output("OUT", part) for part in parts), *others], read, force)
     if path.is_symlink() and not force:
         raise UsageError(f"{path} is a link; --force replaces the file that it leads to")
-    found = Target(form, Path(os.path.realpath(path)), force)
     found.check()
     return found

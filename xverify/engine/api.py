@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .. import outputs
 from ..errors import NotWritten, UsageError
+from ..framework import reads
 from ..progress import Listener
 from ..receipts.keeping import Keeper
 from ..reference.request import resolve
@@ -43,6 +45,7 @@ def run(
     json: str | Path | None = None,
     receipt: str | Path | None = None,
     resume: bool = False,
+    force: bool = False,
     listener: Listener | None = None,
     **settings: Any,  # the fields of RunSettings, each with its own type
 ) -> Result:
@@ -55,9 +58,12 @@ def run(
     model: a name of the zoo, or a model folder.
     listener: receives the progress of the run (xverify.progress.Listener); when omitted, nothing is shown.
     """
-    check(ARGUMENTS, {"subjects": subjects, "json": json, "receipt": receipt, "resume": resume})
+    check(ARGUMENTS, {"subjects": subjects, "json": json, "receipt": receipt, "resume": resume, "force": force})
     asked = build(RunSettings, SETTINGS, settings, "run", ("model", "listener", *(each.name for each in ARGUMENTS)))
     file = Path(json) if json is not None else None
+    made = [outputs.Output("--json", file, "" if resume else "json")] if file is not None else []
+    made += [outputs.Output("--receipt", Path(receipt))] if receipt is not None else []
+    outputs.check(made, reads.of_run([model], SETTINGS, vars(asked)), force)
     listener = listener or Listener()
     if receipt is None:
         return _run(model, subjects, file, resume, listener, asked)

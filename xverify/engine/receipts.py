@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from .. import outputs
 from ..errors import UsageError
+from ..framework import reads
 from ..progress import Listener
 from ..receipts import comparing, machine
 from ..receipts.records import Kept, KeptTask
@@ -26,10 +28,12 @@ def run_again(
     no_timing: bool = False,
     python: Mapping[str, str] | None = None,
     json: str | Path | None = None,
+    force: bool = False,
 ) -> Result:
     """Run a receipt again, from the files in it. Raises UsageError, and NotWritten as ``xverify.run`` does.
 
     anyway: also run it when files in it have changed. no_timing: judge only. python: interpreters, in place of those of the run.
+    json, force: as of ``xverify.run``.
     """
     if kept.changed and not anyway:
         raise UsageError(
@@ -40,6 +44,9 @@ def run_again(
     if no_timing:
         defaults = {each.name: each.default for each in declared(RunSettings) if each.name in OF_TIMING}
         settings = replace(settings, no_timing=True, **defaults)
+    made = [outputs.Output("--json", Path(json), "json")] if json is not None else []
+    outputs.check_outside(kept.path, "the receipt", made)
+    outputs.check(made, reads.of_run([kept.path], declared(RunSettings), vars(settings)), force)
     parts = [_part(kept, settings.for_task(task), files) for task, files in kept.tasks.items()]
     return run_parts(parts, Path(json) if json is not None else None, listener or Listener(), settings.max_seconds)
 

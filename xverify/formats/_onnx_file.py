@@ -85,16 +85,24 @@ class OnnxFile(ModelFile):
     def check(cls, path: Path) -> None:
         check(path)
 
+    @classmethod
+    def parts(cls, path: Path) -> tuple[Path, ...]:
+        return tuple(path.parent / name for name in dict.fromkeys(each.location for each in externals(path)))
+
 
 def check(path: Path) -> None:
     """Raise UsageError for a truncated file, and for external data that is missing or lies outside of the file's folder."""
+    for external in dict.fromkeys(externals(path)):
+        _check_external(path, external)
+
+
+def externals(path: Path) -> list[External]:
+    """Where the values of tensors lie that are in other files. Raises UsageError for a truncated file."""
     data = mapped(path)
     try:
-        externals = list(_externals(data, "model", 0, len(data), 0))
+        return list(_externals(data, "model", 0, len(data), 0))
     except Damaged as error:
         raise UsageError(f"{path.name}: this ONNX file is damaged or truncated: {error}") from None
-    for external in dict.fromkeys(externals):
-        _check_external(path, external)
 
 
 def has_external_data(path: Path) -> bool:

@@ -25,6 +25,10 @@ class Adapter(OnOpenVINO):
             return _BEGINNING.match(file.read(1024)) is not None
 
     @classmethod
+    def parts(cls, path: Path) -> tuple[Path, ...]:
+        return (path.with_suffix(".bin"),)
+
+    @classmethod
     def check(cls, path: Path) -> None:
         text = reading.content(path)
         if not text.rstrip().endswith(b"</net>"):

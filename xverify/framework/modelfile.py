@@ -115,6 +115,11 @@ class ModelFile(Runner):
     def check(cls, path: Path) -> None:
         """Raise UsageError for a file that is visibly damaged, or that refers to files outside of its own folder."""
 
+    @classmethod
+    def parts(cls, path: Path) -> tuple[Path, ...]:
+        """The other files that belong to this file. It may raise UsageError for a damaged file."""
+        return ()
+
     # -- in the worker -------------------------------------------------------------------------------------------------
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:

@@ -91,6 +91,10 @@ def _opened(
     path = Path(named) if named is not None else files.folder / NAME
     if named is not None:
         _refuse_other_files(path)
+    elif path.is_symlink():
+        raise UsageError(
+            f"{path} is a link, through which no index is written: remove it, or name the index with --index"
+        )
     else:
         reading.present(path)
     notes = [REMADE] if afresh else []

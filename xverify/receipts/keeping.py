@@ -43,6 +43,7 @@ class Keeper:
         self.requests: list[Request] = []
         self.folder: ModelFolder | None = None
         self.left_out: list[str] = []
+        self.written: list[Path] = []
         self.digests: dict[str, str] = {}  # path in the receipt -> digest of the file
         self.problem = ""  # why something that was measured could not be kept
 
@@ -57,14 +58,13 @@ class Keeper:
     ) -> None:
         if self.complete:
             return
-        for path in list(self.place.iterdir()) if self.place.is_dir() else []:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-        if self.made:
+        for path in self.written:
             with contextlib.suppress(OSError):
-                self.place.rmdir()
+                path.unlink(missing_ok=True)
+        folders = {folder for path in self.written for folder in path.parents if self.place in folder.parents}
+        for folder in [*sorted(folders, key=lambda each: -len(each.parts)), *([self.place] if self.made else [])]:
+            with contextlib.suppress(OSError):  # it holds something that is not of this receipt
+                folder.rmdir()
 
     def begin(self, request: Request, folder: ModelFolder) -> None:
         """Keep the files of the model, before anything is measured.
@@ -100,6 +100,7 @@ class Keeper:
             if self.problem:
                 raise NotWritten(self.problem)
             with _told(self.place):
+                self.written += [self.place / RESULT, self.place / RECEIPT]
                 writing.write_text(json.dumps(result.to_dict(), indent=1) + "\n", self.place / RESULT)
                 self.digests[RESULT] = file_digest(self.place / RESULT)
                 writing.write_text(json.dumps(self._noted(result), indent=1) + "\n", self.place / RECEIPT)
@@ -131,6 +132,7 @@ class Keeper:
 
     def _copy(self, source: Path, name: str) -> None:
         target = self.place / name
+        self.written.append(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
         self.digests[name] = file_digest(target)

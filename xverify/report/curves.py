@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import writing
 from ..errors import UsageError, shown
+from ..outputs import GENERATOR
 from ..results.records import Curve, Result, Row
 from ..weights.canonical import Array
 
@@ -178,7 +179,8 @@ def draw(result: Result, path: Path) -> None:
     lower.set(xlabel="step", ylabel="|loss − reference's| ÷ reference's", yscale="log", ylim=(NEAREST / 3, FARTHEST))
     upper.legend(fontsize="small")
     with writing.replacing(path) as made:
-        figure.savefig(made, dpi=150)
+        name = "Software" if path.suffix.lower() == ".png" else "Creator"
+        figure.savefig(made, dpi=150, metadata={name: GENERATOR})
 
 
 def _draw_reference(upper: Axes, lower: Axes, shared: Curve) -> None:

@@ -25,7 +25,7 @@ def run_cell(planned: Planned, path: Path, listener: Listener | None = None, *, 
 
     resume: whether the file holds the beginning of this run. Raises NotWritten, which holds the result.
     """
-    arguments = {**planned.cell.arguments, "json": path, "listener": listener}
+    arguments = {**planned.cell.arguments, "json": path, "listener": listener, "force": not path.is_symlink()}
     try:
         if resume and not planned.settings.no_timing:
             with suppress(UsageError):  # the file is of another machine: begin again

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import IO
 
 from .. import reading
 from ..errors import NotWritten, UsageError, XverifyError
@@ -16,6 +20,7 @@ from ..results.records import Result
 from .planning import Planned
 
 LOCK = ".xverify-sweep.lock"
+LONGEST = 40  # bytes of its content, the number of a process
 
 
 class State(Enum):
@@ -33,6 +38,24 @@ class Found:
     state: State
     result: Result | None = None
     problem: str = ""
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The lock, which is made where there is none. Raises UsageError for another file, which stays as it is, and NotWritten."""
+    try:
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise UsageError(
+                f"{path} is no lock of xverify sweep, but a link, a device or a folder: remove it"
+            ) from None
+        raise NotWritten(f"{path}: {error.strerror}") from None
+    with open(number, "rb+", buffering=0) as file:
+        is_file = stat.S_ISREG(os.fstat(number).st_mode)
+        if not is_file or not re.fullmatch(rb"\d*\s*", file.read(LONGEST)):
+            raise UsageError(f"{path} is no lock of xverify sweep, which holds a number alone: remove it")
+        yield file
 
 
 class Store:
@@ -55,17 +78,12 @@ class Store:
         except ImportError:  # this system has no such locks
             yield
             return
-        path = self.folder / LOCK
-        try:
-            file = path.open("a+")
-        except OSError as error:
-            raise NotWritten(f"{path}: {error.strerror}") from None
-        with file:
+        with _opened(self.folder / LOCK) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
-                process = file.read(40).strip()
+                process = file.read(LONGEST).decode("ascii").strip()
                 raise UsageError(
                     f"another sweep works in {self.folder}{f' (process {process})' if process else ''}: wait for its end, or "
                     "name another folder with --results"
@@ -73,9 +91,9 @@ class Store:
             except OSError:  # a file system without locks
                 pass
             with contextlib.suppress(OSError):
-                file.truncate(0)
-                file.write(str(os.getpid()))
-                file.flush()
+                file.seek(0)
+                file.truncate()
+                file.write(str(os.getpid()).encode("ascii"))
             yield
 
     def path(self, planned: Planned) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .. import writing
+from .. import outputs, writing
 from ..errors import NotWritten, UsageError, shown
 from ..report.outputs import ENDINGS, of_results
 from ..results.file import decoded
@@ -34,8 +34,8 @@ class Collector:
         self.running: list[Result] = []  # of the test that runs
         self.collected: list[tuple[str, str]] = []  # name of the test, result as JSON
         self.lines: list[str] = []
-        for path in self.paths if self.main else []:
-            _check(path)
+        if self.main:
+            _check(self.paths)
         asserting.recorders.append(self.running.append)
 
     @pytest.hookimpl(hookwrapper=True)
@@ -62,7 +62,7 @@ class Collector:
                 self.lines.append(f"xverify: no test had a result, so {path} stays as it is")
                 continue
             try:
-                writing.write_text(made[ENDINGS[path.suffix]](), path)
+                outputs.write(ENDINGS[path.suffix], made[ENDINGS[path.suffix]](), path)
                 self.lines.append(f"xverify: {len(results)} result{'s' * (len(results) != 1)} in {path}")
             except NotWritten as error:
                 self.lines.append(f"xverify: {error}")
@@ -78,12 +78,15 @@ class Collector:
         asserting.recorders.remove(self.running.append)
 
 
-def _check(path: Path) -> None:
-    """Raise pytest.UsageError for an unknown ending, or a file that cannot be written."""
-    if path.suffix not in ENDINGS:
-        raise pytest.UsageError(f"{OPTION}={path}: the ending tells the format; known: {', '.join(ENDINGS)}")
+def _check(paths: Sequence[Path]) -> None:
+    """Raise pytest.UsageError for an unknown ending, a file that cannot be written, and one that would be lost."""
+    for path in paths:
+        if path.suffix not in ENDINGS:
+            raise pytest.UsageError(f"{OPTION}={path}: the ending tells the format; known: {', '.join(ENDINGS)}")
     try:
-        writing.check(OPTION, path)
+        for path in paths:
+            writing.check(OPTION, path)
+        outputs.check([outputs.Output(OPTION, path, ENDINGS[path.suffix]) for path in paths], force=None)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
 

@@ -236,6 +236,7 @@ class RunArguments:
         group=OUTPUT, metavar="DIR", path="new folder",
     )  # fmt: skip
     resume: bool = option(False, "continue the run of --json FILE: add the process runs that it lacks", group=OUTPUT)
+    force: bool = option(False, "replace files that are there and that xverify did not write", group=OUTPUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +244,7 @@ class Display:
     """The options that only the command line has: what it prints and draws."""
 
     curve: str | None = option(
-        None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train"
+        None, "draw the loss curves to FILE.png or FILE.svg", group=TRAINING, metavar="FILE", task="train", path="written"
     )  # fmt: skip
     layers: bool = option(False, "also print the verdict on every layer", group=OUTPUT)
     details: bool = option(
