@@ -35,7 +35,7 @@ def check(
     summary: whether it adds to the summary of a workflow on GitHub. force: as of ``outputs.check``.
     """
     values = _arguments.values(args, options)
-    if summary:
+    if hasattr(args, "markdown"):
         _check_summary(args)
     # What is resumed is read, and refused if it is no result.
     resumed = ("json",) if getattr(args, "resume", False) else ()

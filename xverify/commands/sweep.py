@@ -112,14 +112,10 @@ def _check(
         *reads.of_run(dict.fromkeys(each.model for each in cells), (), {}),
         *chain.from_iterable(reads.of_options(RUN, values) for values in settings.values()),
     ]
-    results = (
-        [
-            Output(f"the result of {each.name},", store.path(each), "json" if store.path(each).is_symlink() else "")
-            for each in planned
-        ]
-        if store
-        else []
-    )
+    results = []
+    for each, path in [(each, store.path(each)) for each in planned] if store else ():
+        # Its name is xverify's own, so a file there is the result of the cell, or what is left of it; a link may lead elsewhere.
+        results.append(Output(f"the result of {each.name},", path, "json" if path.is_symlink() else ""))
     outputs.check(args, OPTIONS, read, results, summary=True)
 
 

@@ -91,12 +91,12 @@ def _opened(
     path = Path(named) if named is not None else files.folder / NAME
     if named is not None:
         _refuse_other_files(path)
-    elif path.is_symlink():
-        raise UsageError(
-            f"{path} is a link, through which no index is written: remove it, or name the index with --index"
-        )
     else:
         reading.present(path)
+        if path.is_symlink():
+            raise UsageError(
+                f"{path} is a link, through which no index is written: remove it, or name the index with --index"
+            )
     notes = [REMADE] if afresh else []
     with ExitStack() as stack:
         connection = None if afresh else _present(path, files, notes, named is not None)
