@@ -36,7 +36,7 @@ def folder(tmp_path):
     [
         (("--results", "nowhere"), "--results nowhere: No such file or directory"),
         (("--results", "file"), "--results file: Not a directory"),
-        (("--results", "a\0b"), "embedded null byte"),
+        (("--results", "a\0b"), "and no NUL"),
         (("--since", "yesterday"), "--since yesterday: write a day or a time, e.g. 2026-11-01"),
         (("--since", "2026-13-01"), "--since 2026-13-01: write a day or a time"),
         (("--since", "0001-01-01T00:00+14:00"), "write a day or a time"),
