@@ -116,4 +116,4 @@ def test_inputs_that_no_array_can_hold():
 
 
 def test_control_characters_are_written_out():
-    assert str(UsageError("a\x1b[2Jb\rc")) == "a\\x1b[2Jb\\rc"
+    assert str(UsageError("a\x1b[2Jb\rc")) == "a\\x1b[2Jb c"

@@ -186,7 +186,9 @@ def _check_texts(given: list[str]) -> None:
     """Raise UsageError for an argument that is no UTF-8: no result file and no message of a worker could hold it."""
     strange = next((text for text in given if any("\ud800" <= letter <= "\udfff" for letter in text)), None)
     if strange is not None:
-        raise UsageError(f"{strange!a} is no UTF-8, as the names of files must be: give the file another name")
+        raise UsageError(
+            f"the argument {strange!a} is no UTF-8, as texts and the names of files must be: write it in UTF-8"
+        )
 
 
 def unexpected(error: BaseException, debug: bool) -> XverifyError:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from .. import outputs, reading, writing
 from ..errors import NotWritten, UsageError
-from ..framework import reads
 from ..outputs import Output, Read
 from ..report.outputs import Makers
 from ..workload.declaration import Option
@@ -46,6 +45,8 @@ def check(
     ]
     path = os.environ.get(SUMMARY) if summary and args.markdown is None else None
     made += [Output(SUMMARY, Path(path))] if path else []  # which is added to
+    from ..framework import reads  # late: the help needs no numpy
+
     outputs.check([*made, *others], chain(read, reads.of_options(options, values)), force)
 
 

@@ -58,8 +58,8 @@ OPTIONS = (
         "subjects", help="only these subjects; a framework stands for all of its modes", group=WHAT, unset="all",
     ),
     Option(
-        "since", str | None, None, "only changes since this day or time, UTC", group=WHAT, metavar="DATE", parse=_date,
-        unset="all",
+        "since", datetime.datetime | None, None, "only changes since this day or time, UTC", group=WHAT, metavar="DATE",
+        parse=_date, unset="all",
     ),
     Option(
         "sql", str | None, None, "print the answer of one SELECT over the tables of the index instead", group=WHAT,

@@ -4,7 +4,6 @@ import argparse
 from contextlib import suppress
 
 from ..errors import NotWritten, shown
-from ..framework import reads
 from ..mutation.forward import mutate
 from ..mutation.records import Score, Trial, TrialOutcome
 from ..mutation.training import mutate_training
@@ -61,6 +60,8 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print the score of every model, and return a code of EXIT_CODES."""
+    from ..framework import reads
+
     outputs.check(args, OPTIONS, reads.of_run(args.models, (), {}), force=args.force)
     scores: list[Score] = []
     for model in args.models:

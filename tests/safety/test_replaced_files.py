@@ -329,6 +329,7 @@ def test_a_weight_file_is_replaced_with_force_alone(place, xverify):
 @pytest.mark.parametrize("name", ["run", "check", "report", "diff", "mutate", "reproduce", "convert"])
 def test_a_file_of_the_user_is_replaced_with_force_alone(name, place, xverify):
     command, options, _ = commands(place)[name]
+    assert options
     for option in options:
         mine = place.folder / f"mine{DEFAULTS[option]}"
         mine.write_text('{"notes": "mine"}')
