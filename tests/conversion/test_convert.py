@@ -253,7 +253,8 @@ def test_lower_precision_is_judged_by_the_figures_that_the_user_names(folder, ou
 def test_a_converter_that_loses_a_bias_is_caught(folder, out, xverify, tmp_path, monkeypatch):
     plant(tmp_path, monkeypatch, "loses", LOSES_A_BIAS)
     done = xverify(
-        "convert", folder, out / "m.onnx", "--to", "loses", "--weights", "probe", "--json", tmp_path / "r.json"
+        *("convert", folder, out / "m.onnx", "--to", "loses", "--weights", "probe", "--json", tmp_path / "r.json"),
+        process=True,  # the names of converters are looked up once
     )
     assert done.code == 1, done.out + done.err
     found = rows(tmp_path / "r.json")
@@ -275,7 +276,7 @@ def test_a_port_with_another_epsilon_is_caught(folder, out, xverify, tmp_path):
 def test_a_conversion_that_fails_leaves_the_earlier_file_and_no_half_one(folder, out, xverify, tmp_path, monkeypatch):
     plant(tmp_path, monkeypatch, "fails", FAILS)
     (out / "m.onnx").write_text("the earlier file")
-    done = xverify("convert", folder, out / "m.onnx", "--to", "fails", "--force")
+    done = xverify("convert", folder, out / "m.onnx", "--to", "fails", "--force", process=True)
     assert done.code == 3
     assert "the converter to ONNX file failed: RuntimeError: the converter met operator Foo" in done.err
     assert [path.name for path in out.iterdir()] == ["m.onnx"]

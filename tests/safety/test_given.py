@@ -77,7 +77,7 @@ def test_whole_numbers_that_an_input_cannot_take_are_refused(xverify, tmp_path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["00/x", "0²/x", "1" * 5000 + "/x"])
+@pytest.mark.parametrize("name", ["00/x", "0²/x", "1" * 4000 + "/x"])
 def test_a_case_that_is_written_in_another_way_is_refused(xverify, tmp_path, model, name):
     npz.save_file({"x": X, "index": RECORDED["index"], name: X + 1}, tmp_path / "x.npz")
     refused(xverify("check", model, "--inputs", tmp_path / "x.npz"), "x.npz", name[:60])
