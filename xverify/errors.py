@@ -35,7 +35,7 @@ COMMAND = re.compile(r"(?<!\S):(?=:)|#(?=#\w*\[)")
 
 @dataclass(frozen=True)
 class Absent:
-    """Stands in the place of a value that there is none of. reason: why, in words for the user."""
+    """Says that there is no value. reason: why, in words for the user."""
 
     reason: str
 

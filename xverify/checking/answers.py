@@ -84,13 +84,13 @@ class Answers:
     # -- what the file says -------------------------------------------------------------------------------------------
 
     def _with_meaning(self, evaluated: Evaluated) -> Evaluated:
-        """With its meaning, with the noise of its precision."""
+        """Return the file with what it says in float64, and with the noise of its precision."""
         opened, computed, context = evaluated.opened, evaluated.computed, self.context
         own = own_meaning(opened, computed.inputs, computed.own, self.graphs, context.settings.seed, context.notes)
         return replace(evaluated, own=at_precision(own, evaluated.at, computed))
 
     def _with_nodes(self, evaluated: Evaluated) -> Evaluated:
-        """With the verdicts on its nodes."""
+        """Return the file with the verdicts on its nodes."""
         opened, computed = evaluated.opened, evaluated.computed
         self._phase(evaluated, f"{self._outputs_alone(evaluated)}evaluating every node in float64")
         inputs = sequence.last_step(opened, computed.inputs, computed.own)
@@ -105,7 +105,7 @@ class Answers:
         return f"its outputs alone are {runtime(evaluated.computed, evaluated.own, count, None, title).error.verdict}; "
 
     def _with_explained(self, evaluated: Evaluated) -> Evaluated:
-        """With the noise of the approximations and of the other precision that explain some nodes."""
+        """Return the file with the noise of the approximations, and of the other precision, that explain some of its nodes."""
         opened, computed, layers, own = evaluated.opened, evaluated.computed, evaluated.layers, evaluated.own
         graphs, seed = self.graphs, self.context.settings.seed
         nodes = [layer.layer for layer in layers.layers if approximated(layer)] if layers else []
@@ -120,7 +120,7 @@ class Answers:
         return replace(evaluated, own=own)
 
     def _judged_further(self, evaluated: Evaluated, found: Judged | None) -> Evaluated:
-        """With the nodes in each case whose outputs are not EQUAL, if there is one. found: the answer on the runtime."""
+        """Return the file with verdicts on its nodes in each case whose outputs are not EQUAL. found: the answer on the runtime."""
         layers, settings = evaluated.layers, self.context.settings
         if found is None or layers is None or not layers.compared or settings.steps is not None:
             return evaluated

@@ -61,7 +61,7 @@ class Evaluated:
 
     @property
     def at(self) -> Precision:
-        """Its precision; float32 where it is not known."""
+        """Return the precision of the file; float32 where it is not known."""
         return self.precision or Precision()
 
 

@@ -160,7 +160,7 @@ class ModelReference:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """Its process."""
+        """Return the process of the reference."""
         return (self.process.worker,)
 
     def __str__(self) -> str:

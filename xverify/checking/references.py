@@ -34,7 +34,7 @@ class Reference(Protocol[Ready]):
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """Its processes."""
+        """The processes of the reference."""
 
     def open(self) -> Ready:
         """Start its processes. Raises XverifyError, which counts when its outputs are needed."""
@@ -58,7 +58,7 @@ class Given:
         """There is nothing to start."""
 
     def known(self, ready: Future[None], files: Sequence[Opened], tools: Tools) -> Known:
-        """The outputs."""
+        """Return the outputs that were given."""
         return Known(self.target)
 
 
@@ -90,19 +90,19 @@ class RecordedReference:
 
 @dataclass(frozen=True)
 class FileReference:
-    """Another model file."""
+    """A reference that is another model file."""
 
     context: Context
     file: File
 
     @property
     def files(self) -> tuple[File, ...]:
-        """The file."""
+        """The model file that is the reference."""
         return (self.file,)
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """Its process."""
+        """The process in which the file is opened."""
         return (self.file.worker,)
 
     def open(self) -> Opened:

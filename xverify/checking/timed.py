@@ -52,7 +52,7 @@ class FileSource:
         return Built(build(self.file.path, worker, self.context.settings)[0], {}, "", "")
 
     def first_steps(self, worker: Worker) -> messages.Prepared:
-        """Call it twice."""
+        """Call the subject twice, and return how long each call took."""
         return worker.ask(messages.Prepare(inputs=str(self.inputs), mode=_mode(self.file.form)))
 
 
@@ -68,7 +68,7 @@ class ReferenceSource:
 
     @property
     def adapter(self) -> type[Framework]:
-        """Its framework."""
+        """Return the adapter of the framework of the model."""
         return discovery.load(self.model.request.reference)
 
     def worker(self) -> Worker:
@@ -95,11 +95,11 @@ class ReferenceSource:
         return Built(built.seconds, built.fused_parameters, "", digest)
 
     def first_steps(self, worker: Worker) -> messages.Prepared:
-        """Call it twice."""
+        """Call the subject twice, and return how long each call took."""
         return worker.ask(messages.Prepare(inputs=str(self.inputs), mode=_mode(self.adapter)))
 
     def row(self, error: Error) -> Row:
-        """Its row, without a speed. error: of its own outputs in float32."""
+        """Return the row of the reference, without a speed. error: that of its outputs in float32."""
         return Row(
             subject=f"{self.model.folder.name}{REFERENCE}",
             framework=self.adapter.name,

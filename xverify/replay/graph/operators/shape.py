@@ -101,7 +101,7 @@ def expand(call: Call, x: Any, shape: Any) -> Any:
 
 @operator("Pad")
 def pad(call: Call, x: Any, pads: Any = None, constant: Any = None, axes: Any = None) -> Any:
-    """With more values around, or fewer where the padding is negative."""
+    """Return the array with more values around it, or with fewer where the padding is negative."""
     pads = integers(call.get("pads") if pads is None else pads)
     axes = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
     half = len(pads) // 2
