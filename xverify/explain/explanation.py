@@ -29,7 +29,7 @@ from .evidence import best_and_near, fits, is_far_better
 from .explained_roundings import with_rounding
 from .faults import catalogue
 from .faults.fault import PortFault
-from .faulty_layer import faulty_output
+from .faulty_layer import faulty_floors, faulty_output
 from .glue_search import GlueSearch
 from .patterns import describe
 
@@ -204,8 +204,11 @@ class Explainer(Causes):
         if output.shape != floors.exact.shape:  # the noise floor of another shape was not measured
             noise = known_noise(torch.full_like(output, limits.UNIT * rms(output)))
             floors, worst_accepted = Floors(output, None, None, noise=(noise, None)), Verdict.DRIFT
-        axis = channel_axis(layer, output.dim())
-        found = replace(difference, captured=captured, floors=floors, axis=axis).judge(output)
+        changed = replace(difference, captured=captured, floors=floors, axis=channel_axis(layer, output.dim()))
+        found = changed.judge(output)
+        if found.verdict > worst_accepted and is_far_better(found, difference):
+            own = faulty_floors(self.models, difference.finding.layer, fault, args, output, changed.axis, floors.unit)
+            found = replace(changed, floors=own).judge(output)
         return found if found.verdict <= worst_accepted else None
 
     def _before_activation(

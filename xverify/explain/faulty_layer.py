@@ -6,9 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..float64.perturbation import Noise
 from ..float64.stepping import Models
-from ..float64.structures import flatten, map_tensors
+from ..float64.structures import as_float32, flatten, map_tensors
 from ..replay.tape import REFUSALS
+from ..replay.tensors import Floors
 from .faults.fault import PortFault
 
 
@@ -24,3 +26,20 @@ def faulty_output(models: Models, layer: nn.Module, fault: PortFault, args: Any)
         return next(iter(faulty_outputs(models, layer, fault, args)), None)
     except REFUSALS:
         return None
+
+
+def faulty_floors(
+    models: Models, name: str, fault: PortFault, args: Any, output: Tensor, axis: int, unit: float
+) -> Floors:
+    """The first output of a layer with this fault, with the noise floor of that computation on perturbed and float32 arguments.
+
+    The floor of the layer itself does not serve where the layer is exact and the fault rounds, as GELU in the place of ReLU does.
+
+    output: the output of the layer with the fault. axis: axis of its channels. unit: unit roundoff of the layer's precision.
+    """
+    noise = Noise(models.seed, unit)
+    perturbed_args = models.perturbed_arguments(models.layers[name], args, noise, unit)
+    perturbed = faulty_output(models, models.layers[name], fault, perturbed_args)
+    with models.precision.autocast(unit):
+        own = faulty_output(models, models.float32_layers[name], fault, map_tensors(args, as_float32))
+    return Floors.between(output, perturbed, own, axis, unit)
