@@ -150,6 +150,14 @@ def write_folder(path: Path, frameworks: tuple[str, ...] = ("numpy",), spec: str
     return path
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test adds to the results that the user's own commands kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def port(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "port")

@@ -10,7 +10,7 @@ from ..workload.declaration import declared
 from . import _arguments
 from . import _outputs as outputs
 from ._arguments import Parser
-from ._results import measured
+from ._results import measured, tell_next
 
 HELP = "check model files: does the runtime compute what the file says, and does the file say what a reference says"
 GROUP = "verify and time"
@@ -58,9 +58,11 @@ def main(args: argparse.Namespace) -> int:
     outputs.check(args, OPTIONS, reads_of(args.files, asked), summary=True, force=args.force)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
-        result, problem = measured(
-            lambda: check(args.files, json=args.json, force=args.force, listener=listener, **settings)
-        )
-    show = partial(render, result, console(), quiet=args.quiet, by_layer=args.nodes, details=args.details)
-    outputs.deliver(args, of_results([result]), show, problem)
-    return result.exit_code
+        found = measured(lambda: check(args.files, json=args.json, force=args.force, listener=listener, **settings))
+    out = console()
+    show = partial(render, found.result, out, quiet=args.quiet, by_layer=args.nodes, details=args.details)
+    problem = outputs.delivered(args, of_results([found.result]), show) or found.problem
+    tell_next(found, args, out)
+    if problem:
+        raise problem
+    return found.result.exit_code

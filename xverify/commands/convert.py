@@ -8,7 +8,7 @@ from ..report.text import escape
 from ..workload.declaration import declared
 from . import _arguments
 from ._arguments import Parser
-from ._results import measured
+from ._results import measured, tell_next
 
 HELP = "convert a model with the frameworks' own converters, and check the file at once"
 GROUP = "verify and time"
@@ -50,13 +50,14 @@ def main(args: argparse.Namespace) -> int:
     asked = _arguments.values(args, OPTIONS)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
-        result, problem = measured(lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings))
-    out = console()
+        found = measured(lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings))
+    result, out = found.result, console()
     if not args.quiet:
         report(result, out, args.nodes, args.details)
     out.print(
         f"{coloured(result.verdict)} {escape(args.out)}: {escape(conclusion(result, args.accept))}", soft_wrap=True
     )
-    if problem:
-        raise problem
+    tell_next(found, args, out)
+    if found.problem:
+        raise found.problem
     return result.exit_code

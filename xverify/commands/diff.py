@@ -6,15 +6,12 @@ import math
 import os
 import statistics
 from collections.abc import Mapping
-from pathlib import Path
 
 from ..errors import UsageError
-from ..outputs import Read
 from ..report import compared
 from ..report.compared import Comparison, Comparisons
 from ..report.options import Tables
 from ..report.terminal import console
-from ..results.file import read
 from ..results.records import Result, Row, Sample
 from ..results.verdicts import SpeedVerdict, Verdict
 from ..timing import statistics as timing
@@ -22,6 +19,7 @@ from ..workload.declaration import declared
 from ..workload.options import named
 from . import _outputs as outputs
 from ._arguments import Parser, add
+from ._results import named_files, source, source_before
 
 HELP = "compare two results of one model: which rows became slower or faster, or less equal"
 GROUP = "results"
@@ -30,6 +28,7 @@ EXAMPLE = """examples:
   (change something)
   xverify run mlp --effort standard --json new.json
   xverify diff old.json new.json
+  xverify diff    the last result and the one of the same model before it
   xverify diff old.json new.json --relative    compare ratios to the baseline of each run, on a machine whose speed changes
   xverify diff old.json new.json --errors-only --markdown diff.md
       compare results of different machines, without their speeds"""
@@ -57,8 +56,11 @@ DECIDED = (SpeedVerdict.FASTER, SpeedVerdict.SAME, SpeedVerdict.BASELINE)
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("old", metavar="OLD.json", help="a result file of xverify run")
-    parser.add_argument("new", metavar="NEW.json", help="a later result file")
+    parser.add_argument(
+        "old", metavar="OLD.json", nargs="?",
+        help="a result file of xverify run (default: the newest of the same model before the last result)",
+    )  # fmt: skip
+    parser.add_argument("new", metavar="NEW.json", nargs="?", help="a later result file (default: the last result)")
     parser.add_argument(
         "--relative", action="store_true", help="compare the ratio of each row's time to the baseline of its run"
     )
@@ -73,20 +75,23 @@ def add_arguments(parser: Parser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print one row for each subject, and return a code of EXIT_CODES."""
-    read_files = Read("OLD.json", Path(args.old)), Read("NEW.json", Path(args.new))
+    read_files = [*named_files("OLD.json", [args.old]), *named_files("NEW.json", [args.new])]
     outputs.check(args, OPTIONS, read_files, summary=True, force=args.force)
     if args.relative and args.errors_only:
         raise UsageError(
             "--relative says how speeds are compared, and --errors-only compares none: leave one of them out"
         )
-    old, new = read(Path(args.old)), read(Path(args.new))
-    differences = _differences(old, new, timed=not args.errors_only)
-    if not (args.relative or args.errors_only):
-        differences += _machine(old, new)
-    if differences and not args.anyway:
-        raise UsageError(f"{args.old} and {args.new} do not compare: {'; '.join(differences)}. See --anyway")
-    rows = compare(old, new, args.relative, args.old, args.new, timed=not args.errors_only)
-    found = Comparisons(new.model, args.old, args.new, tuple(differences), tuple(rows), timed=not args.errors_only)
+    given = None if args.old is None else source(args.old)
+    later = source(args.new)
+    earlier = given or source_before(later)
+    old, new, timed = earlier.result, later.result, not args.errors_only
+    differing = differences(old, new, timed)
+    if timed and not args.relative:
+        differing += _machine(old, new)
+    if differing and not args.anyway:
+        raise UsageError(f"{earlier.name} and {later.name} do not compare: {'; '.join(differing)}. See --anyway")
+    rows = compare(old, new, args.relative, earlier.name, later.name, timed)
+    found = Comparisons(new.model, earlier.name, later.name, tuple(differing), tuple(rows), timed)
     makers = {
         "markdown": lambda: compared.as_markdown(found),
         "junit": lambda: compared.as_junit(found),
@@ -149,7 +154,7 @@ def compare(
     return found
 
 
-def _differences(old: Result, new: Result, timed: bool = True) -> list[str]:
+def differences(old: Result, new: Result, timed: bool = True) -> list[str]:
     """Sentences about the settings and properties of the machine that differ, with both values.
 
     Models, weights and inputs are compared by their content: the folders that they were in do not matter.

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rich.console import Console
 
@@ -10,29 +9,32 @@ from ..report import layers
 from ..report.notes import few
 from ..report.terminal import console
 from ..report.text import escape
-from ..results.file import read
 from ..results.records import Result
+from ._results import source
 
 HELP = "show the layers of a result: which differs first, by how much, and what it computes"
 GROUP = "results"
 EXAMPLE = """examples:
+  xverify run mlp; xverify explain     the last result
   xverify run mlp --json result.json; xverify explain result.json
   xverify explain result.json --subject jittor --faults"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="RESULT.json", help="a result file of xverify run")
+    parser.add_argument(
+        "file", metavar="RESULT.json", nargs="?", help="a result file of xverify run (default: the last result)"
+    )
     parser.add_argument("--subject", metavar="NAME", help="show only this subject (default: all)")
     parser.add_argument("--faults", action="store_true", help="leave out the layers that are EQUAL")
 
 
 def main(args: argparse.Namespace) -> int:
     """Print the layers of every subject, and return the exit code of the run."""
-    result = read(Path(args.file))
+    name, _, result = source(args.file)
     names = list(dict.fromkeys(row.subject for row in result.rows))
     if args.subject is not None and args.subject not in names:
         raise UsageError(
-            f"{args.file} has no subject {args.subject!r}{nearest(args.subject, names)} It has: {', '.join(names)}"
+            f"{name} has no subject {args.subject!r}{nearest(args.subject, names)} It has: {', '.join(names)}"
         )
     out = console()
     for part in result.by_task():

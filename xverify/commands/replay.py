@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
     asked = _arguments.values(args, OPTIONS)
     kept = read(Path(args.receipt))
     with progress_listener(args.quiet) as listener:
-        result, problem = measured(lambda: run_again(kept, listener=listener, anyway=args.anyway, **asked))
+        result, problem, _ = measured(lambda: run_again(kept, listener=listener, anyway=args.anyway, **asked))
     found = compared(kept, result)
     _print(kept.result, result, found, args)
     if problem is not None:

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ..outputs import Read
 from ..report.options import Page, Tables
 from ..report.outputs import of_results
-from ..results.file import read
 from ..workload.declaration import declared
 from ..workload.options import named
 from . import _outputs as outputs
 from ._arguments import Parser, add
+from ._results import named_files, sources
 
 HELP = "make reports from result files: HTML, Markdown, JUnit XML, CSV"
 GROUP = "results"
 EXAMPLE = """examples:
+  xverify report --html page.html
+      the last result as a page
   xverify report result.json
       print the report again; --details prints every sentence
   xverify report result.json --html report.html
@@ -25,7 +25,12 @@ OPTIONS = (*declared(Page), *declared(Tables), named("force"), named("details"))
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("files", metavar="RESULT.json", nargs="+", help="result files of xverify run or check")
+    parser.add_argument(
+        "files",
+        metavar="RESULT.json",
+        nargs="*",
+        help="result files of xverify run or check (default: the last result)",
+    )
     add(parser, OPTIONS)
 
 
@@ -33,16 +38,16 @@ def main(args: argparse.Namespace) -> int:
     """Make the reports, and return the exit code of the worst result."""
     from ..report import content, terminal
 
-    outputs.check(args, OPTIONS, (Read("RESULT.json", Path(name)) for name in args.files), force=args.force)
-    paths = [Path(name) for name in args.files]
-    results = [read(path) for path in paths]
+    outputs.check(args, OPTIONS, named_files("RESULT.json", args.files), force=args.force)
+    found = sources(args.files)
+    results = [each.result for each in found]
 
     def show() -> None:
         if any(getattr(args, name) for name in outputs.FILES):
             return
         out = terminal.console()
-        for path, result in zip(paths, results):
-            file = None if content.of_files(result) else str(path)
+        for name, _, result in found:
+            file = None if content.of_files(result) else name
             terminal.render(result, out, file=file, details=args.details)
 
     outputs.deliver(args, of_results(results), show, summary=False)

@@ -12,7 +12,7 @@ from ..workload.options import GROUPS, WHAT, Display, RunArguments, RunSettings
 from . import _arguments
 from . import _outputs as outputs
 from ._arguments import Parser
-from ._results import measured
+from ._results import measured, tell_next
 
 HELP = "verify and time a model in several frameworks"
 GROUP = "verify and time"
@@ -70,14 +70,16 @@ def main(args: argparse.Namespace) -> int:
         curves.check(Path(args.curve))
     with progress_listener(args.quiet) as listener:
         chosen = {option.name: asked[option.name] for option in RUN}
-        result, problem = measured(lambda: run(args.model, listener=listener, **chosen))
+        found = measured(lambda: run(args.model, listener=listener, **chosen))
+    result, problem, out = found.result, found.problem, console()
     file = None if problem else args.json
-    show = partial(render, result, console(), args.quiet, file, by_layer=args.layers, details=args.details)
+    show = partial(render, result, out, args.quiet, file, by_layer=args.layers, details=args.details)
     problem = outputs.delivered(args, of_results([result]), show) or problem
     if args.curve and curves.drawable(result):
         curves.draw(result, Path(args.curve))
     elif args.curve:
-        console().print(f"{args.curve} is not drawn: no subject has a loss curve", soft_wrap=True, markup=False)
+        out.print(f"{args.curve} is not drawn: no subject has a loss curve", soft_wrap=True, markup=False)
+    tell_next(found, args, out)
     if problem:
         raise problem
     return result.exit_code
