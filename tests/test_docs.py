@@ -262,8 +262,8 @@ def test_the_table_of_mutations_is_one_that_the_command_prints():
 def test_the_table_of_keras_layers_has_every_layer_of_the_code():
     from xverify.weights import keras_table
 
-    text = (ROOT / "docs" / "model-folder.md").read_text()
-    table = text[text.index("### Weights of Keras layers") : text.index("### Weights of layers of your own")]
+    text = (ROOT / "docs" / "folder-keras.md").read_text()
+    table = text[text.index("## Weights of Keras layers") : text.index("## Weights of layers of your own")]
     shown = set(re.findall(r"`(\w+)[`(]", table)) | {"GroupedQueryAttention"}  # Keras exports it as GroupQueryAttention
     known = {*keras_table.LAYERS, *keras_table.RULES}
     assert len(known) > 35
