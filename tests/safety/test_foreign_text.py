@@ -44,8 +44,8 @@ def texts(values, place=()):
         yield from texts(value, (*place, key))
 
 
-def changed(values, place):
-    """The values with the text of this place replaced; None at its end stands for the name of the last entry."""
+def changed(values, place, text):
+    """The values with this text in a place; None at its end stands for the name of the last entry."""
     values = copy.deepcopy(values)
     *above, last = place
     named = last is None
@@ -55,14 +55,14 @@ def changed(values, place):
     for key in above:
         inside = inside[key]
     if named:
-        inside[TEXT] = inside.pop(last)
+        inside[text] = inside.pop(last)
     else:
-        inside[last] = TEXT
+        inside[last] = text
     return values
 
 
 @cache
-def samples():
+def samples(text=TEXT):
     """Results each of which has the text in one field; one for each field of each record."""
     layer = LayerError(
         "fc3",
@@ -96,7 +96,7 @@ def samples():
             kind = (place[:2] if place[-1] == "subject" else (), *(key for key in place if not isinstance(key, int)))
             if kind in found or "environment" in place:
                 continue
-            made = changed(values, place)
+            made = changed(values, place, text)
             try:
                 decoded(made, "sample")
             except UsageError:  # a verdict, or a task without rows
@@ -107,13 +107,17 @@ def samples():
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a file of each sample."""
-    place = tmp_path / "samples"
-    place.mkdir()
-    for index, values in enumerate(samples()):
-        (place / f"{index}.json").write_text(json.dumps(values))
-    (tmp_path / "good.json").write_text(json.dumps(RESULT.to_dict()))
-    return place
+    return write_samples(tmp_path)
+
+
+def write_samples(place, text=TEXT):
+    """A folder with a file of each sample, and a good one beside it."""
+    made = place / "samples"
+    made.mkdir()
+    for index, values in enumerate(samples(text)):
+        (made / f"{index}.json").write_text(json.dumps(values))
+    (place / "good.json").write_text(json.dumps(RESULT.to_dict()))
+    return made
 
 
 def check_lines(said):
@@ -195,6 +199,53 @@ def test_a_long_line_is_not_broken_before_a_text_that_reads_as_a_verdict(xverify
     done = xverify("explain", path)
     assert done.out.count("PASS everything") == len(layers)
     assert not [line for line in done.out.splitlines() if OBEYED.match(line)]
+
+
+# -- texts that are a verdict as a whole -----------------------------------------------------------------------------
+
+
+def begins(done, text):
+    """The lines of an output that begin with a text; a name that is a verdict alone is one of them, where more follows it."""
+    return [line for line in done.out.splitlines() if line.startswith(text.strip() + " ") or line.strip() == text]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["PASS everything", "FAIL: nothing"])
+def test_no_line_of_a_report_begins_with_a_text_that_reads_as_a_verdict(xverify, tmp_path, text):
+    done = xverify("report", "--details", *write_samples(tmp_path, text).iterdir())
+    assert (done.code, done.err) == (1, "")
+    assert done.out.count(text) > 50
+    assert not begins(done, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", ["report FILE --details", "explain FILE", "diff GOOD FILE --anyway", "diff FILE GOOD"]
+)
+def test_no_line_begins_with_a_text_that_reads_as_a_verdict(xverify, tmp_path, words):
+    seen = 0
+    for file in write_samples(tmp_path, "PASS everything").iterdir():
+        names = {"FILE": file, "GOOD": tmp_path / "good.json"}
+        done = xverify(*(names.get(word, word) for word in words.split()))
+        assert not begins(done, "PASS everything"), done.out
+        seen += "PASS everything" in done.out
+    assert seen > 5
+
+
+@pytest.mark.usefixtures("in_one_process")
+def test_a_model_and_a_weight_whose_names_read_as_a_verdict_are_quoted(xverify, tmp_path):
+    folder = write_folder(tmp_path / "PASS everything")
+    for command in (
+        ["run", folder, "--subjects", "numpy", "--no-timing"],
+        ["sweep", folder, "--subjects", "numpy", "--no-timing"],
+    ):
+        done = xverify(*command)
+        assert (done.code, "PASS everything" in done.out) == (0, True), done.err
+        assert not [line for line in (done.out + done.err).splitlines() if line.startswith("PASS everything")]
+    for name, value in (("a", 0), ("b", 1)):
+        np.savez(tmp_path / f"{name}.npz", **{"PASS everything": np.full((2, 2), value, np.float32)})
+    done = xverify("weights", "diff", tmp_path / "a.npz", tmp_path / "b.npz")
+    assert (done.code, done.out.splitlines()[0][:17]) == (1, "'PASS everything:")
 
 
 # -- while a command works --------------------------------------------------------------------------------------------

@@ -238,6 +238,21 @@ def test_a_second_set_of_test_data_with_fewer_tensors_is_told(xverify, tmp_path,
     refused(xverify("check", tmp_path / "m.onnx", "--against", tmp_path / "data", "--quiet"), "--against")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("shape", [(), (3,), (1, 2, 3)])
+def test_a_recorded_output_with_another_number_of_axes_differs(xverify, tmp_path, model, number, shape):
+    for each in (0, 1):
+        model(each, "input_0", "output_0", "output_1")
+    from onnx import numpy_helper
+
+    place = tmp_path / "data" / f"test_data_set_{number}" / "output_0.pb"
+    place.write_bytes(numpy_helper.from_array(np.ones(shape, np.float32)).SerializeToString())
+    done = xverify("check", tmp_path / "m.onnx", "--against", tmp_path / "data")
+    assert (done.code, done.err.count("xverify check")) == (1, 0), done.err
+    assert "shape" in done.out
+
+
 # -- names and places -------------------------------------------------------------------------------------------------
 
 

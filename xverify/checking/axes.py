@@ -77,7 +77,7 @@ def swapped_axes(pairs: Sequence[tuple[Array, Array]]) -> str:
     pairs: (the reference's array, the file's array) of one output in every case.
     """
     rank = pairs[0][0].ndim if pairs else 0
-    if not 2 <= rank <= MOST_AXES or any(own.ndim != rank for _, own in pairs):
+    if not 2 <= rank <= MOST_AXES or any(each.ndim != rank for pair in pairs for each in pair):
         return ""
     plain = content(pairs)
     for order in itertools.permutations(range(rank)):

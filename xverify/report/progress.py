@@ -21,7 +21,7 @@ from . import numbers
 from .style import BROKEN, coloured
 from .tables import headed
 from .terminal import Output
-from .text import escape
+from .text import escape, quoted
 
 QUIET_SECONDS = 3.0  # the last line of the worker's log is shown only for steps that take longer
 REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long step
@@ -142,7 +142,7 @@ class LiveProgress(Listener):
             yield
             if soon or time.monotonic() - self.drawn >= REDRAW_SECONDS:
                 self.display.update(
-                    Group(self._table(), *(Text(shown(text)) for text in self.below.values())), refresh=True
+                    Group(self._table(), *(Text(quoted(text)) for text in self.below.values())), refresh=True
                 )
                 self.drawn = time.monotonic()
 
@@ -154,7 +154,7 @@ class LiveProgress(Listener):
         table.add_column("progress", no_wrap=True, ratio=1)
         table.add_column("time left", no_wrap=True, justify="right")
         for name, line in self.lines.items():
-            table.add_row(Text(shown(name)), *line.cells)
+            table.add_row(Text(quoted(name)), *line.cells)
         return table
 
 
@@ -165,7 +165,7 @@ class PlainProgress(Listener):
         self.told_at: dict[str, float] = {}  # subject -> seconds since its step began, at its latest line
 
     def tell(self, text: str) -> None:
-        sys.stderr.write(shown(text) + "\n")  # one write for each line, because two threads may print at once
+        sys.stderr.write(quoted(text) + "\n")  # one write for each line, because two threads may print at once
         sys.stderr.flush()
 
     def phase(self, subject: str, doing: str) -> None:

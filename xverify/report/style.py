@@ -38,4 +38,5 @@ class Reason(NamedTuple):
 
 def coloured(verdict: str) -> str:
     """A verdict, or a status such as "crashed", in rich's markup."""
-    return f"[{STYLES.get(verdict, 'red')}]{escape(verdict)}[/]"
+    known = STYLES.get(verdict)
+    return f"[{known}]{verdict}[/]" if known else f"[red]{escape(verdict)}[/]"

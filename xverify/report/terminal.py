@@ -9,13 +9,13 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from ..errors import printable, shown
+from ..errors import printable
 from ..results.records import Result
 from . import content, curves, layers, quantisation
 from .notes import duration, warnings, where_time_went
 from .rows import details as details_tables
 from .style import coloured
-from .text import escape
+from .text import escape, quoted
 from .training import training_tables
 
 WIDE = 180  # characters in a line when the output is no terminal
@@ -36,7 +36,7 @@ class Output(Console):
         """Print as rich does. Only a terminal breaks sentences into lines. A text without markup is a text from elsewhere."""
         texts = all(isinstance(each, (str, Text)) for each in objects)
         if settings.get("markup") is False:
-            objects = tuple(shown(each) if isinstance(each, str) else each for each in objects)
+            objects = tuple(quoted(each) if isinstance(each, str) else each for each in objects)
         super().print(*objects, **{"soft_wrap": True if texts and not self.is_terminal else None, **settings})
 
     def render_str(self, text: str, **settings: Any) -> Text:

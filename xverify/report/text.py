@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,9 +10,11 @@ from rich import markup  # noqa: TID251  this is the one place
 from rich.text import Text
 
 from ..errors import shown
+from ..results.verdicts import Outcome
 
 LONGEST = 2000  # characters of a sentence in a report; the result file holds all of them
 LONGEST_CELL = 160  # characters in a cell of a table
+VERDICT = re.compile(rf"\s*(?:{'|'.join(Outcome)})\b")  # the beginning of the last line of a command
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,14 @@ class Piece:
 
 
 def escape(text: str) -> str:
-    """A text from elsewhere in rich's markup, in one line and as it is written: the only way of such a text to the terminal."""
-    return markup.escape(shown(text))
+    """A text from elsewhere in rich's markup, as ``quoted`` shows it: the only way of such a text to the terminal."""
+    return markup.escape(quoted(text))
+
+
+def quoted(text: str) -> str:
+    """A text from elsewhere that may begin a line: as ``shown`` shows it, and in quotes where it would read as a verdict."""
+    line = shown(text)
+    return f"'{line}'" if VERDICT.match(line) else line
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:

@@ -19,6 +19,7 @@ from . import numbers
 from .notes import few
 from .style import BROKEN, STYLES
 from .tables import FirstThatFits, headed
+from .text import quoted
 
 CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "curve")
 OF_PRECISION = ("precision", "master weights")  # between weights and forward
@@ -98,7 +99,7 @@ def _table(corner: str, head: Sequence[str], body: dict[str, list[Text | None]])
     for title in (corner, *head):
         table.add_column(Text(shown(title)), no_wrap=title == corner)
     for name, cells in body.items():
-        table.add_row(Text(shown(name)), *(cell or Text(numbers.ABSENT) for cell in cells))
+        table.add_row(Text(quoted(name)), *(cell or Text(numbers.ABSENT) for cell in cells))
     return table
 
 
