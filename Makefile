@@ -8,10 +8,18 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra cluster --extra docs --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run test slow long check ci fast side-by-side bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
+.PHONY: run wheel test slow long check ci fast side-by-side bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
 run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
+
+# In an environment of its own, so that it needs none of the frameworks. What an earlier build left would be packed, too.
+wheel:                        ## a wheel in dist/, to install xverify elsewhere: pip install "dist/xverify_frameworks-0.1.0-py3-none-any.whl[torch]"
+	rm -rf build dist/xverify_frameworks-*.whl
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
+	rm -rf build
+	@ls dist/xverify_frameworks-*.whl
 
 test: $(STAMP) side-by-side   ## the fast tests, and an eighth of the slow ones: another eighth for each commit
 	$(BIN)/python -m pytest --durations=25 -m "(timed or slow) and not long" --every 8
@@ -98,5 +106,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 	@config=$$($(BIN)/python -c 'import sysconfig as s; print(s.get_config_var("BINDIR"), s.get_python_version(), sep="/python")')-config; \
 	  script=$(BIN)/$$(basename "$$config"); \
 	  test ! -x "$$config" || { printf '#!/bin/sh\nexec "%s" "$$@"\n' "$$config" >$$script && chmod +x $$script; }
+	@# An environment of before, when the distribution was called xverify.
+	@test ! -d $(VENV)/lib/python3*/site-packages/xverify-[0-9]*.dist-info || $(BIN)/python -m pip uninstall --quiet --yes xverify
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e ".[all,cluster,docs,dev]"
 	@touch $@

@@ -21,7 +21,7 @@ WHEELS = ["--only-binary", ":all:", "--no-binary", "jittor", "--no-binary", "ten
 
 def questions() -> list[tuple[str, tuple[int, int], list[str]]]:
     """(what, Python version, uv's arguments) for everything that is asked."""
-    asked = [("xverify[all,cluster,docs,dev]", version, PROJECT) for version in PYTHONS]
+    asked = [("xverify-frameworks[all,cluster,docs,dev]", version, PROJECT) for version in PYTHONS]
     for pins in sorted((ROOT / "xverify" / "environments").glob("*.txt")):
         wanted = interpreters.wanted(pins)
         asked += [(f"environment {pins.stem}", version, [str(pins)]) for version in PYTHONS if version in wanted]

@@ -1,49 +1,16 @@
 """The wheel: everything of the package is in it, and it runs outside of the repository."""
 
+import email
 import json
-import os
-import shutil
-import subprocess
+import re
 import sys
 import sysconfig
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
-# Folders of the repository -> where they are installed.
-SOURCES = {"xverify": "xverify", "models": "xverify/models", "weights": "xverify/weights"}
-
-
-def copy_sources(folder):
-    """What a wheel is built from; outside of the repository, where no older build is."""
-    for source in SOURCES:
-        ignored = ["__pycache__", *(("models", "weights") if source == "xverify" else ())]
-        shutil.copytree(ROOT / source, folder / source, ignore=shutil.ignore_patterns(*ignored))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    return folder
-
-
-def build(folder):
-    """The wheel of these sources."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "-w",
-        folder,
-        folder,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    [wheel] = folder.glob("*.whl")
-    return wheel
+from helpers.wheels import FOREIGN, ROOT, SOURCES, Place, build, copy_sources, foreign_index
 
 
 def expected(folder):
@@ -110,41 +77,102 @@ def test_a_new_package_is_packed_without_being_listed(tmp_path):
     assert "xverify/novelty/inner/__init__.py" in contents(build(folder))
 
 
-@pytest.mark.slow
-def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
-    """The frameworks are those of this environment; xverify is not, as paths in a .pth file do not bring editable installs."""
-    place = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-    python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel]
-    subprocess.run(pip, check=True, capture_output=True)
-    site = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+def metadata(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        [name] = [name for name in file.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_string(file.read(name).decode())
+
+
+def test_the_distribution_has_a_name_of_its_own_an_address_and_types(wheel):
+    from xverify import __version__
+
+    found = metadata(wheel)
+    assert (found["Name"], found["Version"]) == ("xverify-frameworks", __version__)
+    assert {line.split(",")[0] for line in found.get_all("Project-URL")} >= {"Homepage", "Documentation", "Changelog"}
+    assert "xverify/py.typed" in contents(wheel)
+
+
+def relative_links(text):
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https://|#", link)]
+
+
+def test_every_link_of_the_readme_in_the_wheel_is_absolute(wheel):
+    shown, written = metadata(wheel).get_payload(), (ROOT / "README.md").read_text()
+    assert relative_links(shown) == []
+    home = metadata(wheel).get_all("Project-URL")[0].split(", ")[1]
+    own = re.findall(rf"\]\({re.escape(home)}/(?:blob|raw)/main/([^)]+)\)", shown)
+    assert own == relative_links(written)
+    assert len(own) > 10
+
+
+@contextmanager
+def lent(place):
+    """Let an environment have the packages of this one for a while. Paths in a .pth file bring no editable installs."""
     lent = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path])
     lent = [path for path in lent if Path(path).name in ("site-packages", "dist-packages")]
-    (Path(site) / "lent.pth").write_text("\n".join(lent) + "\n")
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "XVERIFY_"))}
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    file = Path(place.call("python", "-c", code, cwd="/").strip()) / "lent.pth"
+    file.write_text("\n".join(lent) + "\n")
+    yield file.parent
+    file.unlink()
 
-    def call(*arguments):
-        command = [python.with_name("xverify"), *arguments]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=300
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
-    code = "import xverify, xverify.models, xverify.weights as w; print(xverify.__file__, xverify.models.__file__, w.__file__)"
-    found = subprocess.run(
-        [python, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
-    )
-    assert all(path.startswith(site) for path in found.stdout.split()), found.stdout
-    listed = json.loads(call("list", "--json"))
-    assert {model["name"] for model in listed["models"]} >= {"mlp", "resnet50", "gpt-tiny"}
-    assert {"jittor", "torch"} <= set(json.loads(call("env", "list", "--json"))["available"])
-    call("run", "mlp", "--subjects", "torch:eager,numpy", "--warmup", "1", "--rerun", "4", "--json", "result.json")
-    result = json.loads((tmp_path / "result.json").read_text())
-    assert [row["error"]["verdict"] for row in result["rows"]] == ["IDENTICAL", "EQUAL"]
+@pytest.mark.slow
+def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
+    place = Place(tmp_path / "venv")
+    place.call("pip", "install", "--no-deps", "--no-index", str(wheel), cwd=tmp_path)
+    with lent(place) as site:
+        code = "import xverify, xverify.models, xverify.weights as w; print(xverify.__file__, xverify.models.__file__, w.__file__)"
+        found = place.call("python", "-c", code, cwd=tmp_path)
+        assert all(path.startswith(str(site)) for path in found.split()), found
+        listed = json.loads(place.call("xverify", "list", "--json", cwd=tmp_path))
+        assert {model["name"] for model in listed["models"]} >= {"mlp", "resnet50", "gpt-tiny"}
+        available = json.loads(place.call("xverify", "env", "list", "--json", cwd=tmp_path))["available"]
+        assert {"jittor", "torch"} <= set(available)
+        timing = ("--warmup", "1", "--rerun", "4", "--json", "result.json")
+        place.call("xverify", "run", "mlp", "--subjects", "torch:eager,numpy", *timing, cwd=tmp_path)
+        result = json.loads((tmp_path / "result.json").read_text())
+        assert [row["error"]["verdict"] for row in result["rows"]] == ["IDENTICAL", "EQUAL"]
+
+
+@pytest.mark.slow
+def test_a_foreign_xverify_in_its_place_is_told_and_removed_as_told(wheel, tmp_path):
+    place, index = Place(tmp_path / "venv"), foreign_index(tmp_path / "index")
+    place.call("pip", "install", "--no-deps", "--no-index", str(wheel), cwd=tmp_path)
+    place.use_index(index)
+
+    def imported():
+        """Whether the foreign package is imported, and what the doctor says."""
+        with lent(place):
+            found = place.call("python", "-c", "import xverify; print(hasattr(xverify, 'FOREIGN'))", cwd=tmp_path)
+            return found.strip(), place.shell("xverify doctor", tmp_path)[1]
+
+    which, said = imported()
+    assert (which, "another xverify" in said) == ("False", False)
+    place.call("pip", "install", "xverify", cwd=tmp_path)
+    which, said = imported()
+    assert which == "True"
+    [command] = re.findall(rf"the distribution xverify {FOREIGN} is another project, .* Type: (.*)", said)
+    code, said = place.shell(command, tmp_path)
+    assert code == 0, said
+    which, said = imported()
+    assert (which, "another xverify" in said) == ("False", False)
+
+
+@pytest.mark.slow
+def test_an_empty_environment_gets_what_it_needs_from_the_index_and_the_wheel_is_fit_for_one(wheel, tmp_path):
+    """The index is that of pip's settings."""
+    place = Place(tmp_path / "venv")
+    code, said = place.shell(f"pip install {wheel} twine mypy", tmp_path)
+    if "No matching distribution found for twine" in said:
+        pytest.skip("pip reaches no package index")
+    assert code == 0, said
+    assert "PASSED" in place.call("twine", "check", "--strict", str(wheel), cwd=tmp_path)
+    code, said = place.shell("xverify doctor", tmp_path)
+    assert code == 3, said
+    assert "Type: pip install 'xverify-frameworks[all]'" in said
+    assert json.loads(place.call("xverify", "list", "--json", cwd=tmp_path))["models"]
+    (tmp_path / "typed.py").write_text("import xverify\n\nreveal_type(xverify.run('mlp').verdict)\n")
+    code, said = place.shell("mypy typed.py", tmp_path)
+    assert code == 0, said
+    assert '"Any"' not in said

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from helpers.installedplugin import as_installed
 
+from xverify import __version__
+
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "testing-a-port.md").read_text()
 
@@ -50,7 +52,10 @@ def call(repository, command, site):
 def test_the_files_of_the_page_are_those_of_its_tree():
     [tree] = re.findall(r"^```\nmy_repository/\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
     names = {line.split()[0] for line in tree.splitlines()}
-    assert {part for path in files() for part in (Path(path).name,)} == {name for name in names if name[-1] != "/"}
+    [wheel] = {name for name in names if name.endswith(".whl")}
+    assert {Path(path).name for path in files()} == {name for name in names if name[-1] != "/"} - {wheel}
+    assert PAGE.count(f'pip install pytest "wheels/{wheel}[torch,tensorflow]"') == 2
+    assert wheel.startswith(f"xverify_frameworks-{__version__}-")
 
 
 def test_the_workflow_runs_the_command_of_the_page_and_keeps_its_report():

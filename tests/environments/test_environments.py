@@ -152,7 +152,7 @@ def test_its_framework_is_a_default_subject_when_the_environment_exists(made, ca
     root, _ = made
     missing = call("run", folder, *FAST)
     assert {row["framework"] for row in missing.result["rows"]} == {"apart", "plain"}
-    assert "walled is not covered: it is not installed (pip install 'xverify[walled]', or" in missing.out
+    assert "walled is not covered: it is not installed (pip install walled-engine, or" in missing.out
     assert "xverify env create walled)" in missing.out
     found = call("run", folder, *FAST, root=root)
     assert {row["framework"] for row in found.result["rows"]} == {"walled", "apart", "plain"}
@@ -185,7 +185,7 @@ def test_doctor_names_the_interpreter_or_the_command_to_type(made, call):
     assert not re.search(r"✓ plain .*\n +in ", done.out)
     done = call("doctor")
     assert re.search(
-        r"✗ walled .*Type: pip install 'xverify\[walled\]', or in an environment of its own: xverify env create walled",
+        r"✗ walled .*Type: pip install walled-engine, or in an environment of its own: xverify env create walled",
         done.out,
     )
     assert re.search(

@@ -143,7 +143,7 @@ def test_the_remedy_never_names_an_extra_that_installs_nothing(pins, machine):
     fake_python(machine / "bin" / "python3.90", "3.90")
     assert environments.remedy(adapter).endswith(f"this is Python {HERE[0]}.{HERE[1]}.")
     pins.write_text("numpy\nwalled-engine\n")
-    assert environments.remedy(adapter).startswith("pip install 'xverify[walled]', or in an environment of its own: ")
+    assert environments.remedy(adapter).startswith("pip install walled-engine, or in an environment of its own: ")
 
 
 def test_an_environment_is_needed_for_a_missing_framework_without_a_release(pins, monkeypatch):

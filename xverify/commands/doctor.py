@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .. import host
+from .. import host, installed
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     _compiler(console)
     console.print("\n[bold]next[/]")
     if sum(bool(frameworks.load(name).default_modes) for name in ready) < 2:
-        console.print("  a comparison needs two frameworks. Type: pip install 'xverify\\[all]'")
+        console.print(f"  a comparison needs two frameworks. Type: {escape(installed.extra('all'))}", soft_wrap=True)
         return 3
     console.print("  xverify run mlp        every framework above, in a minute")
     console.print("  xverify run resnet50   a model of realistic size")
@@ -91,6 +91,8 @@ def _machine(console: Console) -> None:
         f"  {escape(machine['cpu'])}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}"
     )
     console.print(f"  threads: {machine['cores']} for every framework unless --threads gives another number")
+    for sentence in installed.foreign(["", *sys.path]):
+        console.print(f"  [red]another xverify:[/] {escape(sentence)}", soft_wrap=True)
     if machine["load"] and machine["load"][0] > 0.5:
         console.print(
             f"  [yellow]the machine is busy[/] (load {machine['load'][0]}): intervals of timings will be wide"

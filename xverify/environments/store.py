@@ -10,14 +10,16 @@ An environment exists when its stamp does. The stamp is written last, so an inte
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import host, reading
+from .. import host, installed, reading
 from ..framework import discovery as frameworks
 from ..framework.runner import Runner
 from . import interpreters
@@ -121,13 +123,20 @@ def remedy(adapter: type[Runner]) -> str:
     known = pins()
     name = next((name for name in _names(adapter) if name in known), None)
     if name is None:
-        return f"pip install 'xverify[{adapter.extra or adapter.name}]'"
+        return _install(adapter)
     command = f"xverify env create {name}"
     if not interpreters.fits(known[name]):
         return f"{command}. {interpreters.explain(known[name])}"
     if adapter.isolated:
         return command
-    return f"pip install 'xverify[{adapter.extra or adapter.name}]', or in an environment of its own: {command}"
+    return f"{_install(adapter)}, or in an environment of its own: {command}"
+
+
+def _install(adapter: type[Runner]) -> str:
+    """The command that installs a framework beside xverify: as an extra, or the packages of an adapter of the user's own."""
+    if installed.PACKAGE in Path(inspect.getfile(adapter)).resolve().parents:
+        return installed.extra(adapter.extra or adapter.name)
+    return f"pip install {' '.join(map(shlex.quote, adapter.needs))}"
 
 
 def needed(name: str) -> bool:

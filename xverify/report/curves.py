@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import writing
+from .. import installed, writing
 from ..errors import UsageError, shown
 from ..outputs import GENERATOR
 from ..results.records import Curve, Result, Row
@@ -35,7 +35,7 @@ def check(path: Path) -> None:
     except ModuleNotFoundError as error:
         name = error.name or "matplotlib"
         raise UsageError(
-            f"{path} is drawn with matplotlib, but {name} is not installed: pip install 'xverify[plot]'"
+            f"{path} is drawn with matplotlib, but {name} is not installed: {installed.extra('plot')}"
         ) from None
 
 
@@ -165,7 +165,7 @@ def draw(result: Result, path: Path) -> None:
     curves = _curves(result.rows)
     if not curves:
         raise UsageError(
-            f"{path}: no subject of {result.model} has a loss curve to draw; xverify run --task train makes them"
+            f"{path}: no subject of {result.model} has a loss curve to draw; xverify run MODEL --task train makes them"
         )
     # Without pyplot, a figure needs no display.
     from matplotlib.figure import Figure

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import installed
 from ..errors import UsageError, XverifyError, first_line
 from ..interpreter import multiprocessing_elsewhere
 from ..results import file as result_file
@@ -66,7 +67,7 @@ def connected(scheduler: str | None, kind: str | None, retries: int) -> Iterator
         import dask
         from distributed import Client
     except ModuleNotFoundError:
-        raise UsageError("a sweep on a cluster needs Dask: pip install 'xverify[cluster]'") from None
+        raise UsageError(f"a sweep on a cluster needs Dask: {installed.extra('cluster')}") from None
     dask.config.set(
         {"distributed.scheduler.allowed-failures": retries, "distributed.comm.timeouts.connect": CONNECT_SECONDS}
     )

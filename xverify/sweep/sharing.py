@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import host
+from .. import host, installed
 from ..errors import UsageError, XverifyError, first_line
 from ..receipts.keeping import common_root, model_files
 from ..weights import sharded
@@ -49,7 +49,7 @@ class Place:
         try:
             import fsspec
         except ModuleNotFoundError:
-            raise UsageError("--share needs fsspec: pip install 'xverify[cluster]'") from None
+            raise UsageError(f"--share needs fsspec: {installed.extra('cluster')}") from None
         self.url = url if "://" in url else Path(url).resolve().as_uri()
         try:
             self.files, self.root = fsspec.core.url_to_fs(self.url)
