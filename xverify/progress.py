@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class Listener:
     """A progress listener that ignores everything. A subclass overrides the methods that it needs; the engine calls them."""
@@ -34,6 +36,9 @@ class Listener:
         least: number of process runs that the run makes at least.
         figures: the speeds so far, as text.
         """
+
+    def so_far(self, rows: Sequence[str]) -> None:
+        """Some subjects are measured and judged, and others are begun only now. rows: a line on each one that is judged."""
 
     def note(self, text: str) -> None:
         """Show a sentence that the user should read."""

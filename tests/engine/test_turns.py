@@ -52,6 +52,44 @@ def test_notes_say_which_subjects_were_together_and_what_does_not_fit_even_then(
     assert "Use a machine with more memory" in planned(reference).notes[1]
 
 
+def test_subjects_that_are_slow_to_start_have_turns_after_the_others():
+    late = {1: "compiling its core"}
+    plenty = 99 * 2**30
+    assert planned(plenty, late=late).turns == ((0, 2, 3), (0, 1))
+    assert planned(plenty, timed=False, late=late).turns == ((0, 2, 3), (1,))
+    [note] = planned(plenty, late=late).notes
+    assert "because numpy:b is slow to start (compiling its core). A time ratio" in note
+    assert "of memory" not in note
+    everything = dict.fromkeys((1, 2, 3), "")
+    assert planned(plenty, late=everything).turns == ((0, 1, 2, 3),), "nothing but the baseline would be ready"
+    assert planned(plenty, late={0: "", 3: ""}).turns == ((0, 1, 2, 3),), "the baseline is in every turn"
+    little = needed_by_reference() + 8 * MIB
+    assert planned(little, late=late).turns == ((0, 2), (0, 3), (0, 1))
+    [note] = planned(little, late=late).notes
+    assert "of memory, and" in note
+    assert "and because numpy:b is slow to start" in note
+
+
+def test_what_is_ready_is_measured_and_told_before_a_slow_start_begins(xverify, folder, tmp_path):
+    write_folder(tmp_path / "port", ("late",))
+    done = xverify("run", folder, "--subjects", "numpy,late,honest", *FAST)
+    assert done.code == 0, done.err
+    lines = done.err.splitlines()
+    importing = lines.index("late: importing (compiling its core)")
+    told = [
+        index
+        for index, line in enumerate(lines)
+        if line.startswith(("ready: numpy is IDENTICAL, ", "ready: honest is IDENTICAL, "))
+    ]
+    assert len(told) == 2
+    assert max(told) < importing
+    assert not any(line.startswith("ready: late") for line in lines)
+    assert done.row("late")["error"]["verdict"] == "IDENTICAL"
+    assert done.row("late")["speed"]["ratio"] > 0
+    assert launches(done.row("late")) == [1]
+    assert "late is slow to start (compiling its core)" in done.out
+
+
 @pytest.mark.timed
 @pytest.mark.slow
 def test_each_turn_has_process_runs_of_its_own_beside_the_baseline(xverify, folder):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..framework.adapter import IN_MEMORY, Activations, Framework
 from ..workload.optimizers import Optimizer
@@ -111,12 +112,19 @@ class Plan:
     needed: int = 0
 
 
-def plan(work: Work, subjects: Sequence[Subject], available: int, timed: bool = True) -> Plan:
-    """The turns in which subjects are measured, so that they fit into memory.
+def plan(
+    work: Work,
+    subjects: Sequence[Subject],
+    available: int,
+    timed: bool = True,
+    late: Mapping[int, str] = MappingProxyType({}),
+) -> Plan:
+    """The turns in which subjects are measured, so that they fit into memory, and wait for no subject that is slow to start.
 
     A turn has as many subjects as fit, at least one. When they are timed, every turn has the first subject, the baseline, too.
 
-    available: bytes of memory.
+    available: bytes of memory. late: index of a subject that is slow to start -> why. They have turns after all others; without
+        others than the baseline, nothing waits for them.
     """
     adapters = [each.adapter for each in subjects]
     always_needed = overhead(adapters)  # a subject of a later turn has its process from the beginning
@@ -125,18 +133,26 @@ def plan(work: Work, subjects: Sequence[Subject], available: int, timed: bool = 
         return needed(work, [adapters[index] for index in indices]) + always_needed
 
     always = [0] if timed else []
-    turns = [[0]]
-    for index in range(1, len(subjects)):
-        if turns[-1] != always and of([*turns[-1], index]) > available:
+    turns, large = [[0]], False
+    late = {} if 0 in late else late
+    for index in sorted(range(1, len(subjects)), key=lambda index: index in late):
+        too_large = of([*turns[-1], index]) > available
+        first_late = index in late and not any(other in late for other in turns[-1])
+        if turns[-1] != always and (too_large or first_late):
             turns.append([*always])
+            large = large or too_large
         turns[-1].append(index)
     most, whole = max(map(of, turns)), of(range(len(subjects)))
     notes = []
     if len(turns) > 1:
         listed = "; ".join(", ".join(subjects[index].label for index in turn) for turn in turns)
+        reasons = [
+            f"{work.measures} of all of them together take about {size(whole)} of memory, and {size(available)} are available"
+        ]
+        reasons = reasons if large else []
+        reasons += [f"{subjects[index].label} is slow to start ({why})" for index, why in late.items()]
         notes.append(
-            f"the subjects were measured in {len(turns)} turns ({listed}), because {work.measures} of all of them together take "
-            f"about {size(whole)} of memory, and {size(available)} are available"
+            f"the subjects were measured in {len(turns)} turns ({listed}), because {', and because '.join(reasons)}"
             f"{'. A time ratio compares times of one turn' if timed else ''}"
         )
     notes += filter(None, [warning(work, most, available)])

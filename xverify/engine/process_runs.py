@@ -105,11 +105,7 @@ class ProcessRuns(Generic[Timed]):
         """The speed of every candidate so far, in words."""
         for candidate, speed in zip(self.candidates, self.speeds()):
             if speed is not None:
-                ratio = speed.ratio if candidate is not self.candidates[0] else None
-                times = f" ({ratio:.3f} x)" if ratio is not None else ""
-                # Before the first comparison, every speed is refused because nothing was compared.
-                doubt = f", not counted: {speed.not_counted}" if candidate.judged and not speed.counted else ""
-                yield f"{candidate.label} {speed.fps:,.4g} a second{times}{doubt}"
+                yield f"{candidate.label} {figure(candidate, speed, candidate is self.candidates[0])}"
 
     # -- one process run after another --------------------------------------------------------------------------------
 
@@ -159,3 +155,11 @@ class ProcessRuns(Generic[Timed]):
             for built in [self.background.submit(each.build) for each in going]:
                 built.result()
             return bool(going)
+
+
+def figure(candidate: TimedCandidate, speed: Speed, baseline: bool) -> str:
+    """The speed of a candidate so far, in words. baseline: whether it is the one that others are compared with."""
+    times = f" ({speed.ratio:.3f} x)" if speed.ratio is not None and not baseline else ""
+    # Before the first comparison, every speed is refused because nothing was compared.
+    doubt = f", not counted: {speed.not_counted}" if candidate.judged and not speed.counted else ""
+    return f"{speed.fps:,.4g} a second{times}{doubt}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from ..workload.spec import ModelFolder
 from . import memory
 from .budget import Clock, overrun
 from .candidate import Candidate
-from .process_runs import ProcessRuns
+from .process_runs import ProcessRuns, figure
 from .repeat import faultless
 from .resume import Earlier, check_weights
 from .stages import History, Subject
@@ -148,6 +149,13 @@ class Run:
     def _speeds(self) -> list[Speed | None]:
         return speeds([each.measurements() for each in self.candidates], self.noise.refusal())
 
+    def _judged_so_far(self) -> Iterator[str]:
+        """A line on every subject that is judged: its verdict, and its speed."""
+        for candidate, speed in zip(self.candidates, self._speeds()):
+            if candidate.error is not None:
+                rate = figure(candidate, speed, candidate is self.candidates[0]) if speed is not None else ""
+                yield f"{candidate.label} is {candidate.error.verdict.name}{rate and ', '}{rate}"
+
     def _weights(self) -> WeightsSummary:
         """The weights of the run, and what the subjects hold instead."""
         folded = [(each.label, each.built) for each in self.candidates if each.built is not None and each.built.folded]
@@ -176,6 +184,7 @@ class Run:
             prepared, verdicts = self._prepare()
         for number, turn in enumerate(self.turns):
             if number:
+                self.listener.so_far(list(self._judged_so_far()))
                 with self.clock.doing("starting"):
                     prepared = self._begin_turn(turn, prepared)
             self._measure_turn(number, prepared, verdicts)
@@ -212,9 +221,14 @@ class Run:
         Returns them, with the weights in normal form, and what judges the subjects.
         """
         try:
-            started = {each.label: self.background.submit(each.start) for each in self.candidates}
+            late = {
+                index: slow for index, each in enumerate(self.candidates) if (slow := each.subject.adapter.slow_start())
+            }
+            early = [each for index, each in enumerate(self.candidates) if 0 in late or index not in late]
+            started = {each.label: self.background.submit(each.start) for each in early}
             self.prepared = prepared = build.prepare(self.process)
-            self.turns = self._fitting(prepared)
+            self.turns = self._fitting(prepared, late)
+            started |= {each.label: self.background.submit(each.start) for each in self.turns[0] if each not in early}
             for candidate in self.candidates:
                 candidate.use(prepared, Export())
 
@@ -267,11 +281,11 @@ class Run:
             candidate.use_normal_form(prepared)
         return prepared
 
-    def _fitting(self, prepared: Prepared) -> list[list[Candidate]]:
-        """The turns of candidates that fit into memory at once, which the user is told before any model is built."""
+    def _fitting(self, prepared: Prepared, late: Mapping[int, str]) -> list[list[Candidate]]:
+        """The turns of candidates, which the user is told before any model is built. Arguments: see ``memory.plan``."""
         subjects = [each.subject for each in self.candidates]
         timed = not self.request.no_timing
-        plan = memory.plan(self._work(prepared), subjects, self.available, timed)
+        plan = memory.plan(self._work(prepared), subjects, self.available, timed, late)
         for note in plan.notes:
             self.notes.append(note)
             self.listener.note(note)
@@ -300,7 +314,13 @@ class Run:
         for candidate in turn:
             candidate.run = run
             candidate.use(prepared, self.export)
-        for built in [self.background.submit(each.build) for each in turn]:
+
+        def build_model(candidate: Candidate) -> None:
+            if candidate.started is None:  # it is slow to start, and nothing was to wait for it
+                candidate.start()
+            candidate.build()
+
+        for built in [self.background.submit(build_model, each) for each in turn]:
             built.result()
         return self._use_normal_form(prepared)
 

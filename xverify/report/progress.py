@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -131,6 +131,10 @@ class LiveProgress(Listener):
             left = f", {_left(seconds)} left at least" if seconds else ""
             self.below["process runs"] = f"{_process_runs(done, least)}{left}: {figures}"
 
+    def so_far(self, rows: Sequence[str]) -> None:
+        with self._changed():
+            self.below |= {row: f"ready: {row}" for row in rows}
+
     def note(self, text: str) -> None:
         with self._changed():
             self.below[text] = f"note: {text}"
@@ -189,6 +193,10 @@ class PlainProgress(Listener):
 
     def process_run_done(self, done: int, least: int, figures: str) -> None:
         self.tell(f"{_process_runs(done, least)}: {figures}")
+
+    def so_far(self, rows: Sequence[str]) -> None:
+        for row in rows:
+            self.tell(f"ready: {row}")
 
     def note(self, text: str) -> None:
         self.tell(f"note: {text}")

@@ -20,14 +20,12 @@ from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.own_step import Step
 from xverify.framework.structures import leaves
 from xverify.framework.training import BackwardPass, Batch, Training
+from xverify.frameworks.jittor import shared
 from xverify.frameworks.jittor.recipe import RecipeLearner
 from xverify.frameworks.jittor.training import Learner, trainable_parameters
 from xverify.weights import jittor as weights
 from xverify.workload.operations import Operations
 from xverify.workload.optimizers import Optimizer
-
-# Where Jittor keeps its compiled core: version, compiler, Python, system, processor, installation, and name of the cache.
-COMPILED = "jt*/*/py*/*/*/*/*/jittor_core*"
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
@@ -56,6 +54,7 @@ class Adapter(Framework):
     matched = False
 
     def __init__(self, threads: int, device: str) -> None:
+        shared.use(compiled_cores())
         self.onednn = provide_onednn()
         if not self.onednn:
             os.environ["use_mkl"] = "0"
@@ -84,8 +83,7 @@ class Adapter(Framework):
 
     @classmethod
     def slow_start(cls) -> str:
-        home = Path(os.path.expanduser(os.environ.get("JITTOR_HOME") or "~"))
-        if any((home / ".cache" / "jittor").glob(COMPILED)):
+        if shared.is_compiled(compiled_cores()):
             return ""
         return "compiling its core and operators: 2 to 6 minutes the first time on a machine, then cached"
 
@@ -225,6 +223,11 @@ class Adapter(Framework):
         found = self.jt.grad(loss, [*nodes, *parameters.values()])
         parameter_gradients = {name: gradient.numpy() for name, gradient in zip(parameters, found[len(nodes) :])}
         return BackwardPass(outputs, float(loss.numpy().item()), found[: len(nodes)], parameter_gradients)
+
+
+def compiled_cores() -> Path:
+    """The folder of Jittor's compiled cores, without importing Jittor."""
+    return Path(os.path.expanduser(os.environ.get("JITTOR_HOME") or "~")) / ".cache" / "jittor"
 
 
 def jittor_home() -> Path:
