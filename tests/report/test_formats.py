@@ -116,7 +116,7 @@ def test_several_results_begin_with_a_table_of_all():
     assert [row[:3] for row in page.rows[:3]] == [
         ["model", "tasks", "verdict"],
         ["mlp", "forward, train", "FAIL"],
-        ["vgg", "forward, train", "PASS"],
+        ["vgg", "forward, train", "PASS, 1 warning"],
     ]
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import host
-from ..results.records import Host, InputsSummary, Result, Row, Settings, overall
-from ..results.validation import DECIDES
+from ..results.records import DECIDES, Host, InputsSummary, Result, Row, Settings, overall
 from ..results.verdicts import Outcome, Verdict
 from ..verdict.judgement import demanded
 from ..verdict.outputs import RULE

@@ -43,6 +43,7 @@ def main(args: argparse.Namespace) -> int:
     """Convert, check, print the report of the check, and return the exit code of its verdict."""
     from ..conversion.api import convert
     from ..conversion.checked import conclusion
+    from ..report import content
     from ..report.progress import progress_listener
     from ..report.style import coloured
     from ..report.terminal import console, report
@@ -55,7 +56,8 @@ def main(args: argparse.Namespace) -> int:
     if not args.quiet:
         report(result, out, args.nodes, args.details)
     out.print(
-        f"{coloured(result.verdict)} {escape(args.out)}: {escape(conclusion(result, args.accept))}", soft_wrap=True
+        f"{coloured(content.conclusion(result))} {escape(args.out)}: {escape(conclusion(result, args.accept))}",
+        soft_wrap=True,
     )
     tell_next(found, args, out)
     if found.problem:

@@ -5,7 +5,7 @@ import argparse
 from rich.console import Console
 
 from ..errors import UsageError, nearest
-from ..report import layers
+from ..report import content, layers
 from ..report.notes import few
 from ..report.terminal import console
 from ..report.text import escape
@@ -46,7 +46,9 @@ def _explain(result: Result, of_several: bool, subject: str | None, faults: bool
     """Print the layers of one task. of_several: whether to name the task. subject: the only one to show; None shows all."""
     reference = result.reference
     task = f", {result.tasks[0]}" if of_several else ""
-    out.print(f"[bold]{escape(result.model + task)}[/]: {result.verdict}; noise floor: {escape(reference.floor)}")
+    out.print(
+        f"[bold]{escape(result.model + task)}[/]: {content.conclusion(result)}; noise floor: {escape(reference.floor)}"
+    )
     for row in result.rows:
         if subject in (None, row.subject):
             layers.render(row, out, faults)

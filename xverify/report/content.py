@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..results.records import Result, Row
-from ..results.verdicts import SEVERITY, Outcome
+from ..results.verdicts import SEVERITY, Outcome, concluded
 from . import check, detection, limits, notes, rows
 from . import reasons as why
 from .style import Reason
@@ -65,6 +65,12 @@ def tally(result: Result) -> str:
 def worst(results: Sequence[Result]) -> Outcome:
     """The worst verdict of several results; of none, nothing is known."""
     return max((each.verdict for each in results), key=SEVERITY.index, default=Outcome.INCONCLUSIVE)
+
+
+def conclusion(*results: Result) -> str:
+    """The worst verdict of these results, with the number of their warnings where all of them pass: ``PASS, 1 warning``."""
+    outcome = worst(results)
+    return concluded(outcome, sum(each.warnings for each in results) if outcome == Outcome.PASS else 0)
 
 
 def verdict(row: Row) -> str:

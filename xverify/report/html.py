@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..results.records import Result
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from . import charts, conditions, content, training
+from .style import has_warnings
 from .text import one_line, pieces
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def _name(text: str) -> str:
 
 
 def tone(verdict: str) -> str:
-    """The colour of a verdict, which may hold a precision: EQUAL at float16."""
-    return TONES.get(verdict.partition(" at ")[0], "bad")
+    """The colour of a verdict, which may hold a precision, EQUAL at float16, or warnings, PASS, 1 warning."""
+    return "warn" if has_warnings(verdict) else TONES.get(verdict.partition(" at ")[0], "bad")
 
 
 def _drawing(path: str) -> object:

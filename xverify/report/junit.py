@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 from xml.etree import ElementTree as ET
 
@@ -48,13 +48,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """The cases of one result, or of one comparison. created: time of the start, ISO 8601."""
+    """The cases of one result, or of one comparison. created: time of the start, ISO 8601. says: the verdict on the whole."""
 
     name: str
     cases: tuple[Case, ...]
     created: str = ""
     seconds: float | None = None
     properties: dict[str, str] = field(default_factory=dict)
+    says: str = ""
 
 
 def report(results: Sequence[Result]) -> str:
@@ -70,7 +71,8 @@ def suite(result: Result) -> Suite:
         cases = [replace(case, ending="passed") if case.ending in ("failure", "error") else case for case in cases]
     if not result.rows or (failing and all(case.ending in ("passed", "skipped") for case in cases)):
         says = "; ".join(result.notes) if result.rows else "there are no rows: nothing was compared"
-        cases.append(Case("the whole run", result.model, "error", result.verdict, says))
+        failed: Ending = "failure" if result.verdict == Outcome.FAIL else "error"
+        cases.append(Case("the whole run", result.model, failed, result.verdict, says))
     return Suite(
         result.model,
         tuple(cases),
@@ -85,6 +87,7 @@ def suite(result: Result) -> Suite:
             "inputs": result.inputs.digest or "",
             "rule": result.rule,
         },
+        content.conclusion(result),
     )
 
 
@@ -96,7 +99,12 @@ def _of_row(result: Result, row: Row) -> Iterator[Case]:
     ending = _ending(row.error.verdict, result.settings.strict) if row.error is not None else "skipped"
     if row.status != "ok" and ending != "failure":
         ending = "error"  # it did not run to its end; it may have a verdict
-    yield Case(row.subject, group, ending, content.verdict(row), says, timed, _figures(row))
+    kind = content.verdict(row)
+    if row.misses_gate:
+        ending, kind, says = "failure", "--accept", f"--accept: {row.gate}"
+    elif row.accepted:
+        ending = "passed"
+    yield Case(row.subject, group, ending, kind, says, timed, _figures(row))
     below = f"{group}.{row.subject}"
     for check in row.training.checks if row.training is not None else ():
         yield _of_check(check, below, result.settings.strict)
@@ -131,7 +139,10 @@ def _of_layer(layer: LayerError, says: str, group: str) -> Case:
 
 def _figures(row: Row) -> dict[str, str]:
     """The figures of a row that are known and count."""
-    return {name: repr(value) for name, path in FIGURES.items() if (value := at(row, path)) is not None}
+    known = {name: at(row, path) for name, path in FIGURES.items()}
+    for output, figures in row.figures.items() if row.gate else ():
+        known |= {f"{name} of {output}": value for name, value in asdict(figures).items() if name != "says"}
+    return {name: repr(value) for name, value in known.items() if value is not None}
 
 
 # -- XML --------------------------------------------------------------------------------------------------------------
@@ -164,8 +175,10 @@ def _suite_element(suite: Suite) -> ET.Element:
             if case.ending != "skipped":
                 told.set("type", _short(case.kind))
                 told.text = shown(case.says)
-        elif case.says:
-            ET.SubElement(made, "system-out").text = f"{case.kind}: {shown(case.says)}"
+        elif case.says or case.kind == Verdict.DRIFT:
+            ET.SubElement(made, "system-out").text = f"{case.kind}: {shown(case.says) or 'a warning'}"
+    if suite.says:
+        ET.SubElement(element, "system-out").text = suite.says
     return element
 
 

@@ -46,10 +46,15 @@ def report(results: Sequence[Result]) -> str:
 
 def _overview(results: Sequence[Result]) -> Iterator[list[str]]:
     """A table of several results."""
-    yield [f"# {content.worst(results)}: {len(results)} results"]
+    yield [f"# {content.conclusion(*results)}: {len(results)} results"]
     head = ("model", "tasks", "verdict", "rows")
     found = (
-        [literal(each.model, LONGEST_NAME), literal(", ".join(each.tasks)), each.verdict, literal(content.tally(each))]
+        [
+            literal(each.model, LONGEST_NAME),
+            literal(", ".join(each.tasks)),
+            content.conclusion(each),
+            literal(content.tally(each)),
+        ]
         for each in results
     )
     yield markdown(head, found, "---")
@@ -58,7 +63,7 @@ def _overview(results: Sequence[Result]) -> Iterator[list[str]]:
 def _of_result(result: Result) -> Iterator[list[str]]:
     """The blocks of one result."""
     tasks = literal(", ".join(result.tasks), LONGEST_NAME)
-    yield [f"## {result.verdict}: {literal(result.model, LONGEST_NAME)}, {tasks}"]
+    yield [f"## {content.conclusion(result)}: {literal(result.model, LONGEST_NAME)}, {tasks}"]
     yield [f"{literal(content.tally(result))}."]
     if result.rows:
         yield table(content.columns(result), result.rows)

@@ -39,7 +39,7 @@ class Matrix:
             made.add_column(escape(subject), no_wrap=True)
         for name, result in zip(self.names, self.results):
             cells = ("; ".join(_cells(result, subject)) or "-" for subject in subjects)
-            made.add_row(escape(name), coloured(result.verdict), *cells)
+            made.add_row(escape(name), coloured(content.conclusion(result)), *cells)
         return made
 
     def _by_row(self, full: bool) -> Table:

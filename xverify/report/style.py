@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ..results.verdicts import Outcome, Verdict
@@ -38,5 +39,10 @@ class Reason(NamedTuple):
 
 def coloured(verdict: str) -> str:
     """A verdict, or a status such as "crashed", in rich's markup."""
-    known = STYLES.get(verdict)
+    known = "bold yellow" if has_warnings(verdict) else STYLES.get(verdict)
     return f"[{known}]{verdict}[/]" if known else f"[red]{escape(verdict)}[/]"
+
+
+def has_warnings(verdict: str) -> bool:
+    """Whether it is the verdict of a run that passes with warnings, such as ``PASS, 1 warning``."""
+    return re.fullmatch(rf"{Outcome.PASS}, \d+ warnings?", verdict) is not None

@@ -79,7 +79,7 @@ def render(
         spent = "" if quiet else where_time_went(result) if details else duration(result)
     parts = [content.tally(result), file or "", spent]
     summary_line = f"{escape(result.model)}: {escape('; '.join(filter(None, parts)))}"
-    tell(console, f"{coloured(result.verdict)} {summary_line}")
+    tell(console, f"{coloured(content.conclusion(result))} {summary_line}")
 
 
 def report(result: Result, console: Console, by_layer: bool, details: bool) -> None:

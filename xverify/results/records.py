@@ -52,6 +52,8 @@ SCHEMA_VERSION = 1
 # New name of a field -> its earlier name. A file is written with both names, and read with either.
 EARLIER_NAMES = {"checks": "rungs", "variants": "forms", "dropout_disabled": "held"}
 MOST_FAULTS = 4  # that the reason of a row tells
+DECIDES = "--accept decides: "  # how the note begins on what the conditions of --accept say of a row
+FAILS = "does not hold"  # what such a note says of a condition
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,22 @@ class Row:
         return self.reason or (self.error.reason if self.error is not None else None)
 
     @property
+    def gate(self) -> str:
+        """What the conditions of --accept, which decide in place of the verdict, say of the row; "" where there are none."""
+        return next((note.removeprefix(DECIDES) for note in self.notes if note.startswith(DECIDES)), "")
+
+    @property
+    def misses_gate(self) -> bool:
+        """Whether a condition of --accept does not hold."""
+        return FAILS in self.gate
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the conditions of --accept hold, so that they decide."""
+        decides = bool(self.gate) and not self.misses_gate and self.status == "ok"
+        return decides and self.error is not None and self.error.verdict != Verdict.INVALID
+
+    @property
     def at_precision(self) -> str:
         """ " at float16" for a verdict that holds at a precision below float32; "" for another one."""
         narrow = self.precision is not None and self.precision.is_narrow
@@ -244,6 +262,14 @@ class Result(Shown):
     def exit_code(self) -> int:
         """The exit code of ``xverify run``."""
         return self.verdict.exit_code
+
+    @property
+    def warnings(self) -> int:
+        """The number of rows that are DRIFT where the run passes, and no condition of --accept decides."""
+        drifting = (
+            row.error is not None and row.error.verdict == Verdict.DRIFT and not row.accepted for row in self.rows
+        )
+        return sum(drifting) if self.verdict == Outcome.PASS else 0
 
     @property
     def interrupted(self) -> bool:

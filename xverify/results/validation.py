@@ -11,10 +11,6 @@ from ..workload.options import EFFORTS
 from .records import Result, Row, overall
 from .verdicts import SEVERITY, Outcome, Verdict
 
-DECIDES = (
-    "--accept decides: "  # how the note of a row begins on which the conditions of --accept decide, not its verdict
-)
-FAILS = "does not hold"  # what such a note says of a condition
 REFERENCE = " (reference)"  # what the subject of a reference ends with that was timed
 FREE = ("environment",)  # values of frameworks, of any kind
 # Endings of the names of numbers that cannot be negative.
@@ -55,29 +51,14 @@ def _best_of_check(result: Result) -> Outcome:
 
     A condition of --accept decides in place of DIFFERENT. After a conversion, the comparison with the model may decide alone.
     """
-    if any(FAILS in _decided(row) for row in result.rows if not row.subject.endswith(REFERENCE)):
+    if any(row.misses_gate for row in result.rows if not row.subject.endswith(REFERENCE)):
         return Outcome.FAIL
-    left = [row for row in result.rows if not _accepted(row)]
+    left = [row for row in result.rows if not row.accepted]
     compared = [row for row in result.rows if row.task != result.tasks[0] or len(result.tasks) == 1]
     known = compared and all(row.error is not None and row.error.verdict != Verdict.UNTESTED for row in compared)
     if known:
         left = [row for row in left if row.status != "ok" or row.error is None or row.error.verdict != Verdict.UNTESTED]
     return overall(left, result.settings.strict) if left else Outcome.PASS
-
-
-def _decided(row: Row) -> str:
-    """What the conditions of --accept say of a row; "" where there are none."""
-    return next((note for note in row.notes if note.startswith(DECIDES)), "")
-
-
-def _accepted(row: Row) -> bool:
-    """Whether the conditions of --accept hold for a row, so that they decide."""
-    return (
-        FAILS not in (_decided(row) or FAILS)
-        and row.status == "ok"
-        and row.error is not None
-        and row.error.verdict != Verdict.INVALID
-    )
 
 
 def _timed(row: Row, place: str) -> Iterator[str]:

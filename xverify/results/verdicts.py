@@ -112,4 +112,9 @@ class Outcome(str, Enum):
         return {"PASS": 0, "FAIL": 1, "ERROR": 3, "INCONCLUSIVE": 4}[self.value]
 
 
+def concluded(outcome: Outcome, warnings: int) -> str:
+    """The verdict of a run or of several with the number of their warnings: ``PASS, 1 warning``."""
+    return f"{outcome}, {warnings} warning{'s' * (warnings != 1)}" if warnings else str(outcome)
+
+
 SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.ERROR, Outcome.FAIL)  # from the best to the worst

@@ -14,7 +14,7 @@ from ..progress import Listener
 from ..report import content, numbers
 from ..report.matrix import Matrix
 from ..report.progress import progress_listener
-from ..report.style import STYLES, Reason
+from ..report.style import Reason, coloured
 from ..report.text import escape
 from ..results.records import Result
 from .planning import Planned
@@ -45,7 +45,7 @@ class TerminalWatcher(Watcher):
 
     def ran(self, planned: Planned, result: Result, seconds: float, machine: str = "") -> None:
         where = f"{planned.name} on {machine}: " if machine else ""
-        _tell(f"  {where}{result.verdict}: {content.tally(result)} ({numbers.duration(seconds)})")
+        _tell(f"  {where}{content.conclusion(result)}: {content.tally(result)} ({numbers.duration(seconds)})")
 
 
 def _tell(text: str) -> None:
@@ -76,7 +76,6 @@ def _failures(result: Result) -> Iterator[Reason]:
 
 def _conclusion(results: Sequence[Result], missing: int, done: Swept, folder: str) -> str:
     """The last line, in rich's markup."""
-    verdict = content.worst(results)
     counts = Counter(str(result.verdict) for result in results)
     said = [f"{count} {name}" for name, count in counts.items()]
     if missing:
@@ -84,5 +83,5 @@ def _conclusion(results: Sequence[Result], missing: int, done: Swept, folder: st
     total = len(results) + missing
     ran = f"{done.ran} run now" if done.ran else "nothing was run: every result was there"
     cells = f"{total} {'cell' if total == 1 else 'cells'}"
-    line = f"[{STYLES[verdict]}]{verdict}[/] {cells}: {', '.join(said)} ({ran}; results in {escape(folder)})"
+    line = f"{coloured(content.conclusion(*results))} {cells}: {', '.join(said)} ({ran}; results in {escape(folder)})"
     return f"{line}\n{escape(done.stopped)}" if done.stopped else line
