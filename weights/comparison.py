@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from .canonical import Difference, diff
 from .findings import LISTED, sentences
 from .relations import QUIET, Relation, relate
 from .stored import Stored
+
+# A part of a name that Keras, Paddle, TensorLayer or an exporter of ONNX has counted: "conv2d", "conv2d_1", "MatMul_12".
+COUNTED = re.compile(r"(?<![^./:])([^./:]*[^./:_\d][^./:]*?)(?:_(\d+))?(?![^./:])")
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,8 @@ def compare(left: Stored, right: Stored) -> Compared:
     if not plain:
         return Compared((), (), 0, known)
     relations = relate(left, right)
+    renumbered = set(_renumbered(left, right, relations))
+    plain = {name: each for name, each in plain.items() if name not in renumbered}
     lines, different, moved = [], 0, list[Relation]()
     told: set[str] = set()
     for each in relations:
@@ -60,6 +69,31 @@ def _is_moved(each: Relation, plain: Mapping[str, Difference]) -> bool:
     """Whether a tensor follows from one of another name although both files have its own name, with other values."""
     both = each.name in plain and plain[each.name].kind in ("values", "shape")
     return both and each.right and each.other not in ("", each.name) and each.name not in each.uses
+
+
+def _renumbered(left: Stored, right: Stored, relations: Sequence[Relation]) -> Iterator[str]:
+    """The names in both files that a counter gave, where it began elsewhere: in order of their numbers, the tensors are equal.
+
+    A counter goes on in a second model of one process. Files with the same numbers have no other order than that of the names.
+    """
+    equal = {(each.name, each.other) for each in relations if each.kind == "same" and each.right}
+    theirs = _by_kind(right.arrays)
+    for kind, names in _by_kind(left.arrays).items():
+        others = theirs.get(kind, [])
+        if len(names) == len(others) and all(
+            (one, two) in equal or np.array_equal(left.arrays[one], right.arrays[two])
+            for one, two in zip(names, others)
+        ):
+            yield from {*names, *others}
+
+
+def _by_kind(names: Iterable[str]) -> dict[str, list[str]]:
+    """Name without numbers -> the names with them, in order of the numbers; names that are not counted are left out."""
+    found: dict[str, list[tuple[list[int], str]]] = defaultdict(list)
+    for name in names:
+        numbers = [int(each[2] or 0) for each in COUNTED.finditer(name)]
+        found[COUNTED.sub(r"\1", name)].append((numbers, name))
+    return {kind: [name for _, name in sorted(each)] for kind, each in found.items() if len(each) > 1}
 
 
 def _moved_sentences(moved: Sequence[Relation]) -> list[str]:

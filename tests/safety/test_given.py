@@ -187,6 +187,60 @@ def test_renamed_tensors_are_equal(xverify, tmp_path):
     assert "equal: 10 tensors, up to the names" in done.out
 
 
+COUNTED = {
+    "keras": "conv2d{}/{}", "paddle": "conv2d{}.w_0:{}", "onnx": "onnx::MatMul{}/{}", "nested": "resnet_1/block{}/conv/{}",
+}  # fmt: skip
+
+
+def counted(style, numbers, arrays):
+    """The weights of layers whose names a counter gave: "" for the first, then _1, _2, ..."""
+    made = {}
+    for number, layer in zip(numbers, arrays):
+        for name, array in layer.items():
+            made[COUNTED[style].format(f"_{number}" if number or style == "paddle" else "", name)] = array
+    return made
+
+
+def layers(count):
+    random = np.random.default_rng(4)
+    return [
+        {"kernel": random.standard_normal((4, 4)).astype(np.float32), "bias": np.zeros(4, np.float32)}
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("style", COUNTED)
+@pytest.mark.parametrize("numbers", [(1, 2, 3, 4), (0, 2, 3, 4), (9, 10, 11, 100)])
+def test_a_counter_that_began_elsewhere_makes_no_difference(xverify, tmp_path, style, numbers):
+    arrays = layers(4)
+    save_file(counted(style, numbers, arrays), tmp_path / "left.npz")
+    save_file(counted(style, range(4), arrays), tmp_path / "right.npz")
+    for order in (1, -1):
+        done = xverify("weights", "diff", *[tmp_path / f"{name}.npz" for name in ("left", "right")][::order])
+        assert (done.code, done.out.splitlines()[-1][:6]) == (0, "equal:"), done.out
+
+
+@pytest.mark.parametrize("style", COUNTED)
+@pytest.mark.parametrize("order", [(1, 0, 2, 3), (3, 0, 1, 2)])
+@pytest.mark.parametrize("numbers", [(0, 1, 2, 3), (1, 2, 3, 4)])
+def test_layers_in_another_order_are_a_difference_whatever_their_numbers(xverify, tmp_path, style, order, numbers):
+    arrays = layers(4)
+    save_file(counted(style, numbers, [arrays[index] for index in order]), tmp_path / "left.npz")
+    save_file(counted(style, range(4), arrays), tmp_path / "right.npz")
+    done = xverify("weights", "diff", tmp_path / "left.npz", tmp_path / "right.npz")
+    assert (done.code, "and both files have" in done.out or "which both files have" in done.out) == (1, True), done.out
+
+
+def test_a_changed_layer_is_a_difference_where_a_counter_began_elsewhere(xverify, tmp_path):
+    arrays = layers(4)
+    save_file(counted("keras", range(4), arrays), tmp_path / "right.npz")
+    arrays[2]["kernel"] = arrays[2]["kernel"] + np.float32(0.1)
+    save_file(counted("keras", range(1, 5), arrays), tmp_path / "left.npz")
+    done = xverify("weights", "diff", tmp_path / "left.npz", tmp_path / "right.npz")
+    assert done.code == 1, done.out
+    assert "conv2d_3/kernel" in done.out
+
+
 def convolution(bias=True, eps=1e-5):
     """(A convolution and its batch norm; the same with the batch norm folded in under the same names.)"""
     random = np.random.default_rng(3)
