@@ -1,4 +1,4 @@
-# Everything a fresh machine needs is installed into .venv by the first command that needs it.
+# Everything a fresh machine needs is installed into .venv by the first command that needs it. `make` lists the commands.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -8,8 +8,11 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra cluster --extra docs --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
-.PHONY: run wheel test slow long check ci fast side-by-side bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
-run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json
+.PHONY: help run wheel test slow long check ci fast side-by-side bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
+help:                         ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+run: $(STAMP) environments    ## verify and time ResNet-50 in four frameworks; leaves results/resnet50.json; 9 minutes on a fresh machine
 	@mkdir -p results
 	$(BIN)/xverify run resnet50 --subjects $(SUBJECTS) --effort quick --json results/resnet50.json
 
@@ -70,11 +73,11 @@ torchvision: $(STAMP)         ## 20 architectures by both exporters of torch, on
 formats: $(STAMP)             ## every model of the zoo in every format, each file against each other one: no false alarm
 	$(BIN)/python suites/zoo_files.py
 
-lint: $(STAMP)
+lint: $(STAMP)                ## the format of the code, and what ruff finds in it
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-types: $(STAMP)
+types: $(STAMP)               ## the types, by mypy
 	$(BIN)/python .ci/check_types.py
 
 # Frameworks that have no release for this Python get an environment of their own, with an older one.
@@ -96,8 +99,8 @@ lock: $(STAMP)                ## resolve again for all supported Pythons, keepin
 	$(LOCK) --generate-hashes --output-file $(VENV)/requirements.lock >/dev/null
 	mv $(VENV)/requirements.lock requirements.lock
 
-clean:
-	rm -rf $(VENV) results build site *.egg-info
+clean:                        ## remove .venv, results and everything that was built
+	rm -rf $(VENV) results build dist site *.egg-info
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	@echo "== creating $(VENV) and installing xverify with torch, Jittor, TensorFlow and ONNX Runtime (minutes the first time)"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xverify.commands._main import commands, main, parser
+from xverify.commands._main import commands, main, parser, spelled
 from xverify.workload.spec import zoo
 
 ROOT = Path(__file__).parent.parent
@@ -50,7 +50,7 @@ def known_model(model):
 
 def fault(line):
     """What is wrong with a command line; '' when the real parser takes it."""
-    words = [VALUES.get(word, word) for word in shlex.split(line)[1:]]
+    words = spelled([VALUES.get(word, word) for word in shlex.split(line)[1:]])
     if not words:
         return ""
     if words[0] in commands() and len(words) == 1:

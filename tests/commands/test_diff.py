@@ -170,7 +170,10 @@ def test_files_of_one_name_are_compared_whatever_folder_they_were_in(diff, resul
 
 
 def test_models_of_other_names_are_compared_when_their_folders_hold_the_same_files(diff, result):
-    assert "model was 'm', is 'n'" in diff(lambda new: new.update(model="n")).err
+    assert (
+        "do not compare: they are of different models, 'm' and 'n'. See --anyway"
+        in diff(lambda new: new.update(model="n")).err
+    )
     result["settings"]["folder_digest"] = "sha256:7"
     assert diff(lambda new: new.update(model="n")).code == 0
 

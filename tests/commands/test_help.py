@@ -1,4 +1,7 @@
+import re
+
 import pytest
+from conftest import write_folder
 
 from xverify.commands._arguments import Parser, fit
 from xverify.commands._main import EXIT_CODES, commands, main, parser
@@ -128,3 +131,72 @@ def test_every_help_ends_with_an_example(name, capsys):
         main([name, "--help"])
     *_, last = capsys.readouterr().out.split("\n\n")
     assert last.startswith(("example: xverify", "examples:\n  xverify"))
+
+
+def test_a_bare_command_prints_the_help_and_is_no_pass(capsys):
+    assert main([]) == 2
+    assert capsys.readouterr().out == shown([], capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "same"), [(["help"], []), (["help", "RUN"], ["run"]), (["help", "env", "create"], ["env", "create"])]
+)
+def test_help_is_a_word_too(words, same, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == shown(same, capsys)
+
+
+def test_help_of_an_unknown_command_names_the_nearest(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["help", "rum"])
+    assert stop.value.code == 2
+    assert "unknown command 'rum'; did you mean 'run'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], *ACTIONS], ids=" ".join)
+def test_the_short_help_is_shorter_and_names_every_option(arguments, capsys):
+    whole = shown(arguments, capsys)
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "-h"])
+    assert stop.value.code == 0
+    short = capsys.readouterr().out
+    assert max(map(len, short.splitlines())) < 80
+    assert len(short.splitlines()) < len(whole.splitlines())
+    assert short.splitlines()[0] == whole.splitlines()[0]
+    if arguments:
+        groups = whole.split("\noptions:\n")[0]
+        assert [flag for flag in re.findall(r"^  (--[a-z-]+)", groups, re.MULTILINE) if flag not in short] == []
+
+
+def test_the_short_help_of_a_run_fits_a_screen(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "-h"])
+    assert len(capsys.readouterr().out.splitlines()) < 24
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "port/torch.py"], "port/torch.py: the file of a model folder; name the folder: port"),
+        (["run", "own.py"], "own.py: a Python file, and no model folder; write torch=FILE.py:FUNCTION for"),
+        (
+            ["convert", "x y.keras", "--to", "onnx", "x.onnx"],
+            "x y.keras: a file, and no model folder; `xverify check 'x y.keras'`",
+        ),
+        (
+            ["convert", "none.keras", "--to", "onnx", "x.onnx"],
+            "none.keras: no such folder; name a folder that holds spec.py",
+        ),
+    ],
+)
+def test_a_file_in_the_place_of_a_folder_says_what_was_meant(arguments, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "port", ("torch",))
+    for name in ("own.py", "x y.keras"):
+        (tmp_path / name).write_text("")
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from ..errors import UsageError, nearest, shown
 from ..workload.declaration import Option, check
 
+SHOWN = 4  # examples in a short help
 WIDTH = 79  # characters in a line of help, for every width of the terminal
 COMMENT = re.compile(r"(\s+xverify .*?\S)\s{2,}(\S.*)")  # an example, two spaces or more, and its comment
 
@@ -24,6 +25,18 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, **{**settings, "width": WIDTH, "max_help_position": 26})
 
 
+class _Short(argparse.Action):
+    """Prints the short help of its parser, and ends the command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:  # those of argparse.Action
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:  # what argparse has parsed by then
+        assert isinstance(parser, Parser)
+        print(parser.format_short())
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose messages name the nearest known option or action, and the help to read.
 
@@ -31,7 +44,9 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, *, example: str = "", **settings: Any) -> None:  # settings: those of argparse.ArgumentParser
-        super().__init__(**{"formatter_class": HelpFormatter, **settings})
+        super().__init__(**{"formatter_class": HelpFormatter, "add_help": False, **settings})
+        self.add_argument("-h", action=_Short, help="show a short help")
+        self.add_argument("--help", action="help", help="show this help")
         self.groups = {"options": self._optionals, "arguments": self._positionals}
         self._positionals.title = "arguments"
         self.example = example
@@ -51,6 +66,20 @@ class Parser(argparse.ArgumentParser):
         self.epilog = fit(self.example)
         self._action_groups.sort(key=lambda group: group is self._optionals)  # the group with --help comes last
         return super().format_help()
+
+    def format_short(self) -> str:
+        """The usage, what the command does, the names of its options, and its first examples."""
+        lines = [self.format_usage(), fit(self.description or ""), ""]
+        for group in self._action_groups:
+            flags = [action.option_strings[-1] for action in group._group_actions if action.option_strings]
+            if flags and group is not self._optionals:
+                lines += textwrap.wrap(
+                    f"{group.title}: {', '.join(flags)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False
+                )
+        below = [_action(name, text) for name, text, _ in self.actions()]
+        examples = re.findall(r"^(?:example: +| +)(xverify .*)", self.example, re.MULTILINE)[:SHOWN]
+        lines += [*below, "", *(fit(f"  {each}") for each in examples)]
+        return "\n".join([*lines, "", f"{self.prog} --help explains {'each of them' if below else 'every option'}."])
 
     def _usage_line(self) -> str:
         """``xverify run MODEL|FOLDER [OPTION ...]``: the groups list the options."""
@@ -107,6 +136,10 @@ class Parser(argparse.ArgumentParser):
         known = [str(choice) for choice in action.choices]
         what = f"unknown {str(action.metavar or action.dest).lower()}"
         self.error(f"{what} {value!r}{nearest(str(value), known)} Known: {', '.join(known)}")
+
+
+def _action(name: str, text: str) -> str:
+    return "\n".join(textwrap.wrap(f"  {name:13} {text}", WIDTH, subsequent_indent=" " * 16))
 
 
 def fit(text: str) -> str:

@@ -89,12 +89,21 @@ class TopParser(Parser):
         for group in groups:
             lines = [_entry(each.name, each.help) for each in self.known.values() if each.group == group]
             sections += ["", f"{group}:", *lines] if lines else []
-        sections += ["", "options:", _entry("-h, --help", "show this help; after a command, the help of the command")]
+        sections += [
+            "",
+            "options:",
+            _entry("-h, --help", "show this help; after a command, the short and the whole help of it"),
+        ]
         sections += [
             _entry("--debug", "before a command: print the traceback of an unexpected error; so does XVERIFY_DEBUG=1")
         ]
         sections += [_entry("--version", "print the version"), "", exit_codes(EXIT_CODES), "", f"example: {EXAMPLE}"]
         return "\n".join(sections) + "\n"
+
+    def format_short(self) -> str:
+        """The same without options and exit codes."""
+        commands, _, rest = self.format_help().partition("\noptions:\n")
+        return f"{commands}\nexample: {rest.rpartition('example: ')[2]}\nxverify help COMMAND explains a command."
 
     def _usage_line(self) -> str:
         return "xverify COMMAND [OPTION ...]"
@@ -161,8 +170,17 @@ def main(argv: list[str] | None = None) -> int:
     return code
 
 
+def spelled(given: list[str]) -> list[str]:
+    """The arguments of a command line, with ``--help`` for the word help: ``xverify help run`` is ``xverify run --help``."""
+    return [*map(str.lower, given[1:]), "--help"] if given[:1] == ["help"] else given
+
+
 def _run(given: list[str]) -> int:
     """Run one command. The exit code of whatever goes wrong is never 0 or 1: these are verdicts."""
+    if not given:
+        print(parser(load=[]).format_help(), end="")
+        return 2
+    given = spelled(given)
     called = next((text for text in given if not text.startswith("-")), "")
     debug = bool(os.environ.get(DEBUG)) or "--debug" in takewhile(lambda text: text.startswith("-"), given)
     try:

@@ -174,8 +174,9 @@ def differences(old: Result, new: Result, timed: bool = True) -> list[str]:
         ("reference", _base(old.settings.reference), _base(new.settings.reference)),
         *((name, getattr(old.host, name), getattr(new.host, name)) for name in (HOST if timed else ())),
     ]
-    if not old.settings.folder_digest or old.settings.folder_digest != new.settings.folder_digest:
-        pairs.insert(1, ("model", old.model, new.model))
+    same = old.settings.folder_digest and old.settings.folder_digest == new.settings.folder_digest
+    if old.model != new.model and not same:
+        return [f"they are of different models, {old.model!r} and {new.model!r}"]
     found = [f"{name} was {before!r}, is {after!r}" for name, before, after in pairs if before != after]
     for name, before, after in (
         ("weights", old.weights.digest, new.weights.digest),

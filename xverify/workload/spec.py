@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -260,11 +261,25 @@ def find_model(model: str | Path) -> ModelFolder:
             return load_folder(path)
     except OSError as error:
         raise UsageError(f"{model}: {error.strerror}") from None
-    if str(model).startswith(".") or "/" in str(model) or len(path.parts) > 1:
+    if path.is_file():
+        raise UsageError(f"{model}: {_meant(path)}")
+    if str(model).startswith(".") or "/" in str(model) or len(path.parts) > 1 or path.suffix:
         raise UsageError(f"{model}: no such folder; name a folder that holds spec.py, or one of: {', '.join(known)}")
     raise UsageError(
         f"unknown model {str(model)!r}{nearest(str(model), known)} Known: {', '.join(known)}; or name a folder"
     )
+
+
+def _meant(file: Path) -> str:
+    """What was meant by a file in the place of a model folder."""
+    if (file.parent / "spec.py").is_file():
+        return f"the file of a model folder; name the folder: {file.parent if file.parent.name else './'}"
+    if file.suffix == ".py":
+        return (
+            "a Python file, and no model folder; write torch=FILE.py:FUNCTION for `xverify convert` or `xverify check --against`, "
+            "or put a spec.py beside it"
+        )
+    return f"a file, and no model folder; `xverify check {shlex.quote(str(file))}` checks the file of a model"
 
 
 def load_folder(path: Path) -> ModelFolder:
