@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from .. import outputs, writing
 from ..errors import NotWritten, UsageError
-from ..framework import converter
+from ..framework import converter, reads
 from ..framework.converter import Converter
 from ..outputs import Output, Read
 
 MARK = "saved_model.pb"  # the file by which a folder is known to be a model file
+# What such a folder holds.
+PARTS = re.compile(
+    r"saved_model\.pb(txt)?|(keras_metadata|fingerprint)\.pb|assets(\.extra)?(/.*)?|variables(/variables\.(index|data-\d+-of-\d+))?"
+)
 
 
 @dataclass(frozen=True)
@@ -35,15 +42,37 @@ class Target:
         if not path.is_dir():
             writing.check("OUT", path)
 
+    @cached_property
+    def _earlier(self) -> frozenset[Path]:
+        """The files that belong to the file that is replaced."""
+        found = set()
+        with suppress(UsageError, OSError):  # a damaged file tells of no others
+            found |= {Path(os.path.normpath(each)) for each in reads.of_file("OUT", self.path).others()}
+        return frozenset(found)
+
     def _check_replaceable(self, part: Path) -> None:
         if part.is_symlink():  # the file itself is no link any more: see ``target``
             raise UsageError(f"{part} is a link, and would belong to {self.path}; remove it, or name another OUT")
         if part.is_dir() and not (self.form.folder and (part / MARK).is_file()):
             raise UsageError(f"{part} is a folder that is no {self.form.title}; it is never replaced: name another OUT")
+        strange = next(_strange(part), None) if part.is_dir() else None
+        if strange is not None:
+            raise UsageError(
+                f"{strange} is no part of a {self.form.title}, and {part} is replaced as a whole; move it elsewhere"
+            )
         if not part.is_dir() and not part.is_file():
             raise UsageError(f"{part} is neither a file nor a folder; it is never replaced: name another OUT")
+        self._check_belongs(part)
         if not self.force:
             raise UsageError(f"{part} exists; --force replaces it")
+
+    def _check_belongs(self, part: Path) -> None:
+        """Raise UsageError for a file of the user in the place of a part, such as external data, of the file that is made."""
+        if part != self.path and part not in self._earlier:
+            raise UsageError(
+                f"{part} exists, and {self.path.name} has a part of this name; it belongs to no earlier {self.path.name}, so it is "
+                "never replaced: remove it, or name another OUT"
+            )
 
     def take(self, staged: Path) -> None:
         """Move everything that a conversion made from its folder to its place. Raises NotWritten."""
@@ -59,9 +88,17 @@ class Target:
             raise NotWritten(f"{self.path} cannot be written: {error.strerror or error}") from None
 
     def _check_beside(self, place: Path) -> None:
-        """Raise UsageError for a file of the user in the place of one that nobody knew would be made, such as external data."""
-        if place not in self.form.parts(self.path) and not self.force and (place.is_symlink() or place.exists()):
+        """Raise UsageError for a file in the place of a part that nobody knew would be made, such as external data."""
+        if place in self.form.parts(self.path) or not os.path.lexists(place):
+            return
+        self._check_belongs(place)
+        if place.is_symlink() or not self.force:
             raise UsageError(f"{place} exists, and {self.path.name} has a part of this name; --force replaces it")
+
+
+def _strange(folder: Path) -> Iterator[Path]:
+    """What a folder holds that is no part of a SavedModel."""
+    return (each for each in sorted(folder.rglob("*")) if not PARTS.fullmatch(each.relative_to(folder).as_posix()))
 
 
 def _replace(made: Path, place: Path) -> None:
