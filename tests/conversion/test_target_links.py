@@ -94,7 +94,7 @@ def test_external_data_takes_the_place_of_that_of_the_earlier_file_alone(tmp_pat
     mine.write_text("mine")
     (tmp_path / "m.onnx").write_text("old")
     made(tmp_path, name)
-    with pytest.raises(UsageError, match="belongs to no earlier m.onnx, so it is never replaced"):
+    with pytest.raises(UsageError, match=r"belongs to no earlier m\.onnx, so it is never replaced"):
         targets.target(None, tmp_path / "m.onnx", None, force=True).take(made(tmp_path, "m.onnx"))
     assert (mine.read_text(), (tmp_path / "m.onnx").read_text()) == ("mine", "old")
     onnx_file(tmp_path / "m.onnx", external=True)  # whose data is m.data

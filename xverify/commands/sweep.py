@@ -105,6 +105,7 @@ def _check(
     """Raise UsageError when an output, or the result of a cell, would destroy something. --force runs cells again, and no more."""
     from ..framework import reads
     from ..outputs import Output, Read
+    from ..sweep.sharing import outputs_of
 
     settings = {repr((of.weights, of.data, of.python)): vars(of) for of in (each.settings for each in cells)}
     read = [
@@ -112,7 +113,7 @@ def _check(
         *reads.of_run(dict.fromkeys(each.model for each in cells), (), {}),
         *chain.from_iterable(reads.of_options(RUN, values) for values in settings.values()),
     ]
-    results = []
+    results = outputs_of(args.share) if args.share else []
     for each, path in [(each, store.path(each)) for each in planned] if store else ():
         # Its name is xverify's own, so a file there is the result of the cell, or what is left of it; a link may lead elsewhere.
         results.append(Output(f"the result of {each.name},", path, "json" if path.is_symlink() else ""))

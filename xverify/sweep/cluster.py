@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import platform
+import re
 import tempfile
 import time
 from collections import deque
@@ -38,6 +39,7 @@ CONNECT_SECONDS = 15
 START_SECONDS = 600  # that the machines of a new cluster may take: a queue of Slurm may be long
 APPEAR_SECONDS = 30  # until a file that another machine wrote is seen in a shared folder
 SIZE_SECONDS = 1.0  # between two questions for the number of workers
+COUNT = re.compile("[1-9][0-9]{0,3}")  # of workers
 PLANNED_AT_ONCE = 200  # cells in one request to a worker
 RunOne = Callable[[Planned, Path], None]
 
@@ -106,15 +108,16 @@ def _cluster(kind: str) -> tuple[Any, int]:
         _require("asyncssh", "ssh")
         # The first name is where the scheduler runs.
         return SSHCluster([hosts[0], *hosts], worker_options={"nthreads": 1, "resources": resources}), len(hosts)
-    if name not in ("local", "slurm") or not value.isdigit() or int(value) < 1:
-        raise UsageError(f"--cluster {kind}: write local:2, slurm:8 or ssh:node1,node2")
+    if name not in ("local", "slurm") or not COUNT.fullmatch(value):
+        raise UsageError(f"--cluster {kind}: write local:2, slurm:8 or ssh:node1,node2, with at most 9999 workers")
     if name == "slurm":
         _require("dask_jobqueue", "slurm")
         import dask
         from dask_jobqueue import SLURMCluster
 
-        # A job begins in the folder of the command. An older Python than 3.11 does not know this variable.
-        first = [*dask.config.get("jobqueue.slurm.job-script-prologue", []), "export PYTHONSAFEPATH=1"]
+        # A job begins in the folder of the command. An older Python than 3.11 does not know this variable. Slurm itself gives a job
+        # the other variables: none of their values stands in its script.
+        first = [*(dask.config.get("jobqueue.slurm.job-script-prologue", None) or []), "export PYTHONSAFEPATH=1"]
         options = ["--resources", f"{machines.RESOURCE}=1", "--nthreads", "1"]
         made = SLURMCluster(processes=1, worker_extra_args=options, job_script_prologue=first)
         made.scale(jobs=int(value))

@@ -10,12 +10,16 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from .. import host, installed
 from ..errors import UsageError, XverifyError, first_line
+from ..outputs import Output
 from ..receipts.keeping import common_root, model_files
 from ..weights import sharded
 from ..workload.digests import files_digest
@@ -63,9 +67,10 @@ class Place:
     def put(self, file: Path, *names: str) -> None:
         """Copy a file to the place, under a name of its own until it is whole. Raises XverifyError."""
         target = self.path(*names)
+        check_no_links(self.url, names)
         with _told(f"{self.url}/{'/'.join(names)} cannot be written"):
             self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
-            partial = f"{target}.{os.getpid()}.partial"
+            partial = f"{target}.{uuid.uuid4().hex}.partial"
             self.files.put_file(str(file), partial)
             self.files.mv(partial, target)
 
@@ -90,6 +95,37 @@ class Place:
         with _told(f"{self.url}/{'/'.join(names)} cannot be read"):
             found = self.files.find(folder)
         return [path[path.index(folder) + len(folder) + 1 :] for path in found]
+
+
+def local(url: str) -> Path | None:
+    """The folder that --share names; None for a URL of another file system."""
+    if "://" not in url:
+        return Path(url)
+    parts = urlsplit(url)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
+def outputs_of(url: str) -> list[Output]:
+    """The folders of a shared one that are written to, for ``outputs.check``. Raises UsageError when it cannot be used."""
+    folder = local(url)
+    if folder is None:
+        return []
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--share {folder} is no folder: name one, or a place for a new one")
+    for name in (SENT, RESULTS):
+        check_no_links(url, (name,))
+    return [Output("--share", folder / name) for name in (SENT, RESULTS)]
+
+
+def check_no_links(url: str, names: Sequence[str]) -> None:
+    """Raise UsageError for a link below a shared folder: what is written would be in the place that it leads to."""
+    path = local(url)
+    if path is None:
+        return
+    for name in "/".join(names).split("/"):
+        path = path / name
+        if path.is_symlink():
+            raise UsageError(f"--share: {path} is a link, and is never followed: remove it, or name another place")
 
 
 def send(cell: Cell, place: Place) -> Sent:
