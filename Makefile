@@ -8,6 +8,9 @@ SUBJECTS := torch:eager,jittor,tensorflow:eager,tensorflow:graph,onnxruntime
 LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra cluster --extra docs --extra dev --constraint constraints.txt \
             --universal --python-version 3.10 --no-python-downloads --no-annotate --custom-compile-command "make lock"
 
+# Images of containers set it, and then each of the thousand processes of the tests compiles xverify again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run wheel test slow long check ci fast side-by-side bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
 help:                         ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'

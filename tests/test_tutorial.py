@@ -77,7 +77,7 @@ def test_the_tutorial_finds_the_fault_and_ends_in_a_pass(tmp_path):
         if number == 2:
             wrong = next(line for line in keras.read_text().splitlines(keepends=True) if "LayerNormalization" in line)
             keras.write_text(keras.read_text().replace(wrong, repaired))
-        done = in_terminal(tmp_path, *command.split()[1:])
+        done = in_terminal(tmp_path, *command.split()[1:], process=True)
         codes.append(done.code)
         assert with_table(done.screen) == with_table(shown), done.raw
     assert codes == [1, 1, 0, 0, 0]

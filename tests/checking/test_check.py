@@ -11,6 +11,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
 RANDOM = np.random.default_rng(0)
 KERNEL = RANDOM.standard_normal((4, 3, 3, 3)).astype(np.float32) * 0.3
 BIAS = RANDOM.standard_normal(4).astype(np.float32) * 0.1

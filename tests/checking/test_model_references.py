@@ -13,6 +13,7 @@ from xverify.weights import npz
 
 helper = pytest.importorskip("onnx").helper
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
 RANDOM = np.random.default_rng(0)
 SHAPES = {"fc1.weight": (6, 8), "fc1.bias": (6,), "fc2.weight": (3, 6), "fc2.bias": (3,)}
 WEIGHTS = {name: RANDOM.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}

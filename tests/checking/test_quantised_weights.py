@@ -87,7 +87,7 @@ PLANTED = [
 
 @pytest.mark.parametrize(
     ("how", "settings", "plant", "weight"),
-    [each if place in (0, 1, 7, 14) else pytest.param(*each, marks=SLOW) for place, each in enumerate(PLANTED)],
+    [each if place in (0, 14) else pytest.param(*each, marks=SLOW) for place, each in enumerate(PLANTED)],
 )
 def test_a_wrong_weight_is_different_and_named(xverify, tmp_path, how, settings, plant, weight):
     plain = files.save(files.network(), tmp_path / "reference.onnx")
@@ -115,10 +115,7 @@ RIGHT = [
 
 @pytest.mark.parametrize(
     ("how", "settings", "seed"),
-    [
-        each if each in (("QDQ", {"per_channel": True}, 1), ("dynamic", {}, 1)) else pytest.param(*each, marks=SLOW)
-        for each in RIGHT
-    ],
+    [each if each == ("QDQ", {"per_channel": True}, 1) else pytest.param(*each, marks=SLOW) for each in RIGHT],
 )
 def test_no_weight_of_a_right_file_is_accused(xverify, tmp_path, how, settings, seed):
     plain = files.save(files.network(seed=seed), tmp_path / "reference.onnx")
@@ -145,7 +142,8 @@ def without_names(model):
     return copy
 
 
-@pytest.mark.parametrize("how", ["QDQ", pytest.param("QOperator", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("how", ["QDQ", "QOperator"])
 def test_layers_without_names_have_partners(xverify, tmp_path, how):
     plain = files.save(files.network(), tmp_path / "reference.onnx")
     model = files.quantised(tmp_path, how, per_channel=True)
@@ -174,7 +172,8 @@ def with_norm(model):
     return normed, files.with_constants(model, changed)
 
 
-@pytest.mark.parametrize("how", ["QDQ", pytest.param("QOperator", marks=SLOW), pytest.param("dynamic", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("how", files.FORMATS)
 def test_weights_with_a_folded_batch_norm_are_not_compared(xverify, tmp_path, how):
     normed, folded = with_norm(files.network())
     plain = files.save(normed, tmp_path / "reference.onnx")
@@ -189,7 +188,8 @@ def test_weights_with_a_folded_batch_norm_are_not_compared(xverify, tmp_path, ho
     assert files.CONVOLUTION in note
 
 
-@pytest.mark.parametrize("how", ["QDQ", pytest.param("QOperator", marks=SLOW), pytest.param("dynamic", marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("how", files.FORMATS)
 def test_equalised_layers_are_not_accused(xverify, tmp_path, how):
     w = files.constants(files.network())
     factors = np.random.default_rng(1).uniform(0.3, 3, 16).astype(np.float32)

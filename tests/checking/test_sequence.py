@@ -11,6 +11,7 @@ from xverify.weights import npz
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
 RANDOM = np.random.default_rng(0)
 W, U, V = (0.5 * RANDOM.standard_normal(shape).astype(np.float32) for shape in ((5, 4), (5, 5), (3, 5)))
 SHAPES = {"x": [2, 4], "h": [2, 5]}, {"y": [2, 3], "h_out": [2, 5]}

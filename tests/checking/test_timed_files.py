@@ -12,6 +12,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")  # it computes the graphs in float64
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
 
+pytestmark = pytest.mark.usefixtures("in_one_process")
 SIZE = 256
 FAST = ("--time", "--warmup", 2, "--rerun", 16, "--threads", 1)
 

@@ -47,6 +47,7 @@ def test_a_masked_softmax_keeps_its_infinite_scores():
     assert 0 < (rounded - exact).abs().max() < 1e-6
 
 
+@pytest.mark.slow
 def test_every_weight_of_a_tflite_file_is_found_where_it_is(tmp_path):
     """The bytes of a weight of zeros are also those of other parts of the file."""
     pytest.importorskip("ai_edge_litert")

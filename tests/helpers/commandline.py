@@ -59,18 +59,27 @@ def started(command: Sequence[str], here: Path, variables: Mapping[str, str], ti
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def forked(call: Callable[[], int], here: Path, variables: Mapping[str, str], path: Sequence[str]) -> tuple[int, str]:
+def forked(
+    call: Callable[[], int], here: Path, variables: Mapping[str, str], path: Sequence[str] = ()
+) -> tuple[int, str]:
     """Call a function in a fork of this process. Returns its exit code, and what was written to both streams.
 
     here: the directory of the fork. variables: all of its environment variables. path: where it looks for modules first.
     """
     with tempfile.TemporaryFile() as written:
-        child = os.fork()
-        if not child:
-            _end(call, here, variables, path, written.fileno())
-        _, status = os.waitpid(child, 0)
+        code = forked_to(written.fileno(), call, here, variables, path)
         written.seek(0)
-        return os.waitstatus_to_exitcode(status), written.read().decode()
+        return code, written.read().decode()
+
+
+def forked_to(
+    written: int, call: Callable[[], int], here: Path, variables: Mapping[str, str], path: Sequence[str] = ()
+) -> int:
+    """The same with both streams of the fork at a file descriptor. Returns its exit code."""
+    child = os.fork()
+    if not child:
+        _end(call, here, variables, path, written)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _end(call: Callable[[], int], here: Path, variables: Mapping[str, str], path: Sequence[str], written: int) -> None:

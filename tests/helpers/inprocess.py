@@ -16,10 +16,12 @@ from xverify.processes.log import Log
 from xverify.processes.worker import Worker
 from xverify.worker.session import Session
 
-# The adapters of tests/faulty whose fault is in what they compute, and not in how their process behaves.
+# The adapters of tests/faulty whose fault is in what they compute, and not in how their process behaves; and frameworks with
+# which one process can build many models.
 COMPUTE = {
     *("numpy", "honest", "swapped", "hidden", "cached", "missing", "widened", "nans", "wrong_weight", "single"),
     *("absent", "lazy", "unwaited", "retraces"),
+    *("torch", "onnxruntime"),
 }
 _ONE = threading.Lock()  # sessions of one process take turns, because they share its modules
 

@@ -13,12 +13,19 @@ from types import SimpleNamespace
 
 from conftest import FAULTY
 
+from helpers.commandline import forked_to
+from helpers.inprocess import one_process
+from xverify.commands._main import main
+
 COLUMNS, LINES = 80, 24
 TOKENS = re.compile(r"\x1b\[[?\d;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+")
 
 
-def in_terminal(folder, *arguments, columns=COLUMNS, **environment):
-    """Run a command whose output goes to a terminal. Returns its code, all that it wrote, and the lines that stay on the screen."""
+def in_terminal(folder, *arguments, columns=COLUMNS, process=False, **environment):
+    """Run a command whose output goes to a terminal. Returns its code, all that it wrote, and the lines that stay on the screen.
+
+    It runs in a fork of this process, and so do its workers. process: in a new process.
+    """
     master, terminal = pty.openpty()
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
     written = []
@@ -35,16 +42,21 @@ def in_terminal(folder, *arguments, columns=COLUMNS, **environment):
     kept = {
         name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "xverify", *map(str, arguments)],
-        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, cwd=folder, check=False, timeout=300,
-        env={**kept, "XVERIFY_FRAMEWORKS": str(FAULTY), "TERM": "xterm-256color", **environment},
-    )  # fmt: skip
+    variables = {**kept, "XVERIFY_FRAMEWORKS": str(FAULTY), "TERM": "xterm-256color", **environment}
+    command = list(map(str, arguments))
+    if process:
+        code = subprocess.run(
+            [sys.executable, "-m", "xverify", *command],
+            stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, cwd=folder, check=False, timeout=300, env=variables,
+        ).returncode  # fmt: skip
+    else:
+        with one_process():
+            code = forked_to(terminal, lambda: main(command), folder, variables)
     os.close(terminal)
     reader.join(10)
     os.close(master)
     raw = b"".join(written).decode()
-    return SimpleNamespace(code=done.returncode, raw=raw, screen=screen(raw))
+    return SimpleNamespace(code=code, raw=raw, screen=screen(raw))
 
 
 def screen(raw):

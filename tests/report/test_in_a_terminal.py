@@ -2,12 +2,13 @@
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 from conftest import FAULTY, MODEL, write_folder
+from helpers.commandline import forked
 from helpers.terminals import COLUMNS, in_terminal, screen
+
+from xverify.commands._main import main
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d|10\d)[;m]")
 WRONG = MODEL.replace("return h @", "return 1.01 * h @")
@@ -81,32 +82,30 @@ def test_a_dumb_terminal_gets_plain_lines(port):
 
 
 def test_an_encoding_without_symbols_gets_ascii(port):
-    done = run(port, PYTHONIOENCODING="ascii", NO_COLOR="1")
+    done = run(port, PYTHONIOENCODING="ascii", NO_COLOR="1", process=True)
     assert done.code == 0
     assert done.raw.isascii()
     assert "\\u" not in done.raw
     assert "timing in alternation" in done.raw
 
 
+@pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize("environment", [{}, {"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}])
 def test_a_pipe_gets_no_live_table(port, environment):
-    command = [sys.executable, "-m", "xverify", "run", str(port), "--subjects", "numpy,honest", "--rerun", "8"]
+    command = ["run", str(port), "--subjects", "numpy,honest", "--rerun", "8"]
     variables = {**os.environ, "XVERIFY_FRAMEWORKS": str(FAULTY), "TERM": "xterm", **environment}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=variables, cwd=port.parent, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"timing: round (\d+) of \1", done.stderr)
-    moves = r"\x1b\[[?\d;]*[^m\d;?]"
-    assert re.search(moves, done.stderr + done.stdout) is None
+    code, text = forked(lambda: main(command), port.parent, variables)
+    assert code == 0, text
+    assert re.search(r"timing: round (\d+) of \1", text)
+    assert re.search(r"\x1b\[[?\d;]*[^m\d;?]", text) is None
     if not environment:
-        assert "\x1b" not in done.stderr + done.stdout
+        assert "\x1b" not in text
 
 
 def test_a_subject_that_fails_is_shown_with_its_status(tmp_path):
     port = write_folder(tmp_path / "port", ("numpy", "honest"))
     (port / "honest.py").write_text("def build():\n    raise ValueError('no such model')\n")
-    done = run(port)
+    done = run(port, process=True)
     assert done.code == 3, done.raw
     assert "failed" in done.raw.split("warming up")[0], "in the live table"
     text = " ".join(" ".join(done.screen).split())
