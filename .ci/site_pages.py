@@ -28,6 +28,8 @@ sys.path.insert(0, str(ROOT / ".ci"))
 from site_docstrings import listed  # noqa: E402
 
 OUTSIDE = {"README.md": "overview.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+# Pages that define words: a search for one of them shows these first.
+DEFINING = {"noise-floor.md": 6.0, "glossary.md": 20.0}
 PYTHON = """# Python
 
 The functions take the options of [the command line](command-line.md), with `_` for `-`.
@@ -66,8 +68,10 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Make a page of docs/, as GitHub shows it, one that mkdocs shows. mkdocs calls this."""
+    if page.file.src_uri in DEFINING:
+        page.meta["search"] = {"boost": DEFINING[page.file.src_uri]}
     for name, place in OUTSIDE.items():
         markdown = markdown.replace(f"](../{name}", f"]({place}")
     markdown = markdown.replace("<details>", '<details markdown="1">')

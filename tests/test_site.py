@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_the_site_needs_no_network(site, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_a_browser_finds_a_page_by_its_words_and_fetches_files_alone(site):
+def test_a_browser_finds_the_definition_of_a_word_first_and_fetches_files_alone(site):
     playwright = pytest.importorskip("playwright.sync_api")
     requests, problems = [], []
     with playwright.sync_playwright() as started:
@@ -101,9 +102,14 @@ def test_a_browser_finds_a_page_by_its_words_and_fetches_files_alone(site):
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto((site / "index.html").as_uri())
         page.locator("input[name=query]").press_sequentially("noise floor")  # the search listens to keys
-        page.wait_for_selector(".md-search-result__item a[href*=noise-floor]", state="attached", timeout=60_000)
+        page.wait_for_selector(".md-search-result__item a[href*=glossary]", state="attached", timeout=60_000)
+        items = page.locator(".md-search-result__item")
+        first = [items.nth(number).locator("a").first.get_attribute("href") for number in range(3)]
         browser.close()
     assert problems == []
+    names = [Path(urlsplit(place).path).name for place in first]
+    assert names[0] == "noise-floor.html"
+    assert "glossary.html" in names
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
 
 
