@@ -291,16 +291,16 @@ class TestRun:
 def tested(tmp_path: Path):
     """Write a test beside a port of numpy's model, and run pytest there, which loads the plugin as that of an installed xverify.
 
-    It runs in a fork of this process, which has imported everything. process: in a new process.
+    It runs in a fork of this process, which has imported everything. process: in a new process. more: environment variables.
     """
     place, site = tmp_path / "repository", as_installed(tmp_path / "site")
     write_folder(place / "port", ("numpy", "honest", "swapped", "absent", "breaks"))
 
-    def run(test: str, *arguments: object, frameworks: Path = FAULTY, process: bool = False) -> TestRun:
+    def run(test: str, *arguments: object, frameworks: Path = FAULTY, process: bool = False, **more: str) -> TestRun:
         (place / "test_port.py").write_text(test)
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "GITHUB_"))}
         path = os.pathsep.join(filter(None, [str(site), str(FAULTY.parents[1]), os.environ.get("PYTHONPATH")]))
-        variables |= {"PYTHONPATH": path, "XVERIFY_FRAMEWORKS": str(frameworks)}
+        variables |= {"PYTHONPATH": path, "XVERIFY_FRAMEWORKS": str(frameworks), **more}
         command = ["-p", "no:cacheprovider", *map(str, arguments)]
         if not process:
             with one_process():

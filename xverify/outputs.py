@@ -13,11 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import writing
+from . import reading, writing
 from .errors import UsageError, XverifyError
 
 ENDS = 2**16  # bytes at each end of a file, by which it is told whether xverify wrote it
 MARK = "<!-- written by xverify -->"  # the last line of a Markdown file; it is not shown
+SUMMARY = "GITHUB_STEP_SUMMARY"  # an environment variable: the Markdown file that GitHub shows with a workflow run
 GENERATOR = "xverify"  # what pages and pictures name as the program that made them
 
 
@@ -132,6 +133,16 @@ def check_outside(folder: Path, what: str, outputs: Iterable[Output]) -> None:
 def write(kind: str, text: str, path: str | Path) -> None:
     """Write a report so that it is known as xverify's own when a later one replaces it. kind: of KINDS. Raises NotWritten."""
     writing.write_text(f"{text.rstrip()}\n\n{MARK}\n" if kind == "markdown" else text, path)
+
+
+def summary() -> Path | None:
+    """The file that GitHub shows with a workflow run. Raises UsageError where it is no file, nor an output of this process."""
+    path = os.environ.get(SUMMARY)
+    if path and os.path.exists(path) and not writing.OWN.fullmatch(path):
+        wrong = reading.problem(path)
+        if wrong:
+            raise UsageError(f"{SUMMARY} is {path}: {wrong}; name a file with it, or unset it")
+    return Path(path) if path else None
 
 
 def _check_apart(outputs: Sequence[Output]) -> None:

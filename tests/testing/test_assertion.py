@@ -1,5 +1,6 @@
 """assert_port_equal in a repository of its own, called by pytest as its user calls it."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -26,17 +27,38 @@ def test_a_wrong_port_fails_with_its_row_its_cause_and_its_figures(tested):
     done = tested(CALL.format('"port", subjects=["numpy", "honest", "swapped"], seed=3'))
     assert done.code == 1
     message = [line for line in done.out.splitlines() if line.startswith("E  ")]
-    assert message[0].endswith("AssertionError: port: 2 of 3 subjects EQUAL, 1 DIFFERENT")
+    assert message[1].endswith("port: 2 of 3 subjects EQUAL, 1 DIFFERENT")
     text = "\n".join(message)
+    [cause] = re.findall(r"cause: (.*)", text)
+    assert message[0].endswith(f"AssertionError: {cause} (swapped, DIFFERENT)")
+    assert f"FAILED test_port.py::test_port - AssertionError: {cause}"[:70] in done.out
     assert "swapped, forward: DIFFERENT" in text
     assert "cause: " in text
     assert "output y, case " in text
     assert "and EQUAL is up to" in text
     assert "--seed 3" in text
     assert "honest" not in text.split("The same with every layer")[0]
-    assert len(message) <= 6
+    assert len(message) <= 7
     assert "assert_port_equal(" in done.out
     assert "asserting.py" not in done.out, "the code of xverify says nothing about the port"
+
+
+def test_a_folder_beside_the_test_is_taken_before_one_of_the_current_directory_or_of_the_zoo(tested):
+    place = tested("").place
+    test = CALL.format('"mlp", ["numpy", "honest"]').replace("    assert", "    result = assert")
+    for folder, batch in ((place / "tests" / "mlp", 5), (place / "mlp", 6)):
+        write_folder(folder, ("numpy", "honest"), SPEC.replace("batch=4", f"batch={batch}"))
+    (place / "tests" / "test_inner.py").write_text(test + "    assert result.settings.batch == 5\n")
+    done = tested(test + "    assert result.settings.batch == 6\n", "tests", "test_port.py")
+    assert (done.code, "2 passed" in done.out) == (0, True), done.out
+    done = tested(CALL.format('"port", ["numpy", "honest"]'), "test_port.py")  # beside the test, which is elsewhere
+    assert done.code == 0, done.out
+
+
+def test_a_folder_beside_the_test_is_found_from_another_directory(tested, tmp_path):
+    (tmp_path / "repository" / "below").mkdir(parents=True)
+    done = tested("import os\nos.chdir('below')\n" + CALL.format('"port", ["numpy", "honest"]'))
+    assert done.code == 0, done.out
 
 
 def test_a_setting_of_timing_times_it(tested):

@@ -113,3 +113,79 @@ def test_a_test_run_that_does_not_use_the_plugin_imports_nothing_for_it(tested):
     )
     assert "xverify_run" in tested("", "--fixtures", process=True).out
     assert "xverify_run" not in tested("", "--fixtures", "-p", "no:xverify", process=True).out
+
+
+# -- in a workflow on GitHub ------------------------------------------------------------------------------------------
+
+
+def on_github(place):
+    return {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_WORKSPACE": str(place.parent),
+        "GITHUB_STEP_SUMMARY": str(place / "summary.md"),
+    }
+
+
+def test_a_workflow_shows_a_summary_and_an_annotation_at_the_line_that_failed(tested):
+    place = tested("").place
+    (place / "summary.md").write_text("# of another step\n")
+    done = tested(TEST, **on_github(place))
+    assert done.code == 1
+    text = (place / "summary.md").read_text()
+    assert text.startswith("# of another step\n# FAIL: 4 results")
+    [line] = [line for line in done.out.splitlines() if line.startswith("::error")]
+    number = TEST.splitlines().index('    assert_port_equal("port", ["numpy", subject])') + 1
+    name = "test_port.py%3A%3Atest_port[swapped]"
+    assert line.startswith(f"::error file=repository/test_port.py,line={number},title={name}::")
+    said = line.split("::")[2]
+    assert "(swapped, DIFFERENT)%0A  port: 1 of 2 subjects EQUAL, 1 DIFFERENT%0A" in said
+    assert "xverify: " not in done.out
+
+
+@pytest.mark.slow
+def test_the_processes_of_xdist_are_annotated_once(tested):
+    pytest.importorskip("xdist")
+    place = tested("").place
+    done = tested(TEST, "-n", "2", **on_github(place))
+    assert done.out.count("::error") == 1
+    assert (place / "summary.md").read_text().count("# FAIL: 4 results") == 1
+
+
+def test_a_model_that_cannot_be_run_is_annotated_and_another_failure_is_not(tested):
+    place = tested("").place
+    test = "def test_a(xverify_run):\n    xverify_run('prot', ['numpy'])\n\ndef test_b():\n    assert False\n"
+    done = tested(test, **on_github(place))
+    [line] = [line for line in done.out.splitlines() if line.startswith("::error")]
+    assert line.startswith("::error file=repository/test_port.py,line=2,")
+    assert "unknown model 'prot'" in line
+    assert not (place / "summary.md").exists()
+
+
+def test_hostile_names_in_a_workflow_end_no_command_and_begin_none(tested):
+    place = tested("").place
+    test = (
+        "import pytest\nfrom xverify.testing import assert_port_equal\n\n"
+        "@pytest.mark.parametrize('what', ['a,line=9::x\\n::error::y'])\n"
+        "def test_port(what):\n    try:\n        assert_port_equal('port', ['numpy', 'swapped'])\n"
+        "    except AssertionError as error:\n        raise AssertionError(what + '\\r::stop-commands::z') from None\n"
+    )
+    done = tested(test, **on_github(place))
+    lines = [line for line in done.out.split("\n") if line.lstrip().startswith("::")]
+    assert len(lines) == 1
+    properties, text = lines[0].removeprefix("::error ").split("::", 1)
+    assert [each.split("=")[0] for each in properties.split(",")] == ["file", "line", "title"]
+    assert "::error::" not in text
+    assert "\r" not in text
+
+
+def test_a_summary_that_is_a_file_of_the_model_stays_as_it_is(tested):
+    place = tested("").place
+    before = (place / "port" / "spec.py").read_text()
+    variables = {**on_github(place), "GITHUB_STEP_SUMMARY": str(place / "port" / "spec.py")}
+    done = tested(TEST, **variables)
+    assert (place / "port" / "spec.py").read_text() == before
+    assert "xverify: GITHUB_STEP_SUMMARY" in done.out
+    (place / "folder").mkdir()
+    done = tested(TEST, **{**variables, "GITHUB_STEP_SUMMARY": str(place / "folder")})
+    assert "xverify: GITHUB_STEP_SUMMARY is " in done.out
+    assert done.code == 1

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from .. import outputs, reading, writing
-from ..errors import NotWritten, UsageError
-from ..outputs import Output, Read
+from .. import outputs, writing
+from ..errors import NotWritten
+from ..outputs import SUMMARY, Output, Read
 from ..report.outputs import Makers
 from ..workload.declaration import Option
 from . import _arguments
 
-SUMMARY = "GITHUB_STEP_SUMMARY"  # an environment variable: the Markdown file that GitHub shows with a workflow run
 FILES = ("html", "markdown", "junit", "csv")  # the options that name a file of the report
 
 
@@ -34,8 +33,7 @@ def check(
     summary: whether it adds to the summary of a workflow on GitHub. force: as of ``outputs.check``.
     """
     values = _arguments.values(args, options)
-    if hasattr(args, "markdown"):
-        _check_summary(args)
+    path = outputs.summary() if hasattr(args, "markdown") and args.markdown is None else None
     # What is resumed is read, and refused if it is no result.
     resumed = ("json",) if getattr(args, "resume", False) else ()
     made = [
@@ -43,8 +41,7 @@ def check(
         for option in options
         if option.path in ("written", "new folder") and values[option.name] is not None
     ]
-    path = os.environ.get(SUMMARY) if summary and args.markdown is None else None
-    made += [Output(SUMMARY, Path(path))] if path else []  # which is added to
+    made += [Output(SUMMARY, path)] if summary and path else []  # which is added to
     from ..framework import reads  # late: the help needs no numpy
 
     outputs.check([*made, *others], chain(read, reads.of_options(options, values)), force)
@@ -90,15 +87,6 @@ def delivered(
             except NotWritten as error:
                 problems.append(error)
     return problems[0] if problems else None
-
-
-def _check_summary(args: argparse.Namespace) -> None:
-    """Raise UsageError where the summary of a workflow is no file, nor an output of this process, and could be waited for."""
-    path = os.environ.get(SUMMARY)
-    if path and getattr(args, "markdown", None) is None and os.path.exists(path) and not writing.OWN.fullmatch(path):
-        wrong = reading.problem(path)
-        if wrong:
-            raise UsageError(f"{SUMMARY} is {path}: {wrong}; name a file with it, or unset it")
 
 
 def _summarize(args: argparse.Namespace, makers: Makers) -> None:

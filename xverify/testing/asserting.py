@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ def assert_port_equal(
     beside its limit. A row that is UNTESTED or could not run fails, and so does a run that compared nothing with the reference.
     DRIFT is a Python warning, and fails with ``strict=True``. Returns the result.
 
-    model: a name of the zoo, or a model folder; a relative path begins at the current directory.
+    model: a model folder, which is looked for beside the file of the test and then in the current directory, or a name of the zoo.
     subjects: the rows, as in ``xverify.run``; when omitted, every framework that has a file in the folder. One that is not
         installed then fails, too.
     allow: which of "UNTESTED", "unsupported" and "not-installed" does not fail.
@@ -66,7 +67,7 @@ def run_port(
         raise TypeError(f"unknown setting {strange!r}{nearest(strange, known)}")
     settings.setdefault("no_timing", not any(settings.get(name) for name in OF_TIMING))
     try:
-        result = run(model, cast("list[str] | None", subjects), **settings)
+        result = run(_beside_the_test(model), cast("list[str] | None", subjects), **settings)
     except XverifyError as error:
         raise error.with_traceback(None) from None  # the frames of xverify say nothing about the port
     if result.interrupted:
@@ -74,3 +75,12 @@ def run_port(
     for record in recorders:
         record(result)
     return result
+
+
+def _beside_the_test(model: str | Path) -> str | Path:
+    """The model folder beside the file that called this package, where there is one; otherwise the model as it was given."""
+    frame = sys._getframe()
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == Path(__file__).parent:
+        frame = frame.f_back
+    place = Path(frame.f_code.co_filename).resolve().parent / model
+    return place if (place / "spec.py").is_file() else model

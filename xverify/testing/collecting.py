@@ -1,4 +1,7 @@
-"""Collects the results of a test run, also from the processes of pytest-xdist, and writes them to the files of --xverify-report."""
+"""Collects the results of a test run, also from the processes of pytest-xdist, for the files of --xverify-report and for GitHub.
+
+In a workflow on GitHub, this module is loaded in every test run. So what needs more than pytest is imported when there is a result.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .. import outputs, writing
 from ..errors import NotWritten, UsageError, shown
-from ..report.outputs import ENDINGS, of_results
-from ..results.file import decoded
-from ..results.records import Result
-from . import asserting
+from . import asserting, github
 from .plugin import OPTION
+
+if TYPE_CHECKING:
+    from ..results.records import Result
 
 ATTRIBUTE = "xverify_results"  # of the report of a test, which pytest-xdist sends to the main process: results as JSON
 
@@ -34,7 +36,9 @@ class Collector:
         self.running: list[Result] = []  # of the test that runs
         self.collected: list[tuple[str, str]] = []  # name of the test, result as JSON
         self.lines: list[str] = []
-        if self.main:
+        self.annotations: list[str] = []
+        self.root = config.rootpath
+        if self.main and files:
             _check(self.paths)
         asserting.recorders.append(self.running.append)
 
@@ -49,14 +53,21 @@ class Collector:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the results out of the report of a test, of this process or of another one."""
         if self.main:
-            self.collected += [(report.nodeid, text) for text in getattr(report, ATTRIBUTE, ())]
+            found = getattr(report, ATTRIBUTE, ())
+            self.collected += [(report.nodeid, text) for text in found]
+            self.annotations += filter(None, [github.annotation(report, bool(found), self.root)])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files. A file that cannot be written makes the exit code 3, unless tests failed."""
-        if not self.main or session.config.option.collectonly:
+        if not self.main or session.config.option.collectonly or not (self.paths or self.collected):
             return
+        from .. import outputs
+        from ..report.outputs import ENDINGS, of_results
+
         results = [_named(test, text) for test, text in sorted(self.collected, key=lambda each: each[0])]
         made = of_results(results)
+        if not any(path.suffix == ".md" for path in self.paths):
+            self.lines += [f"xverify: {said}" for said in filter(None, [github.summarize(results, made["markdown"])])]
         for path in self.paths:
             if not results and path.exists():
                 self.lines.append(f"xverify: no test had a result, so {path} stays as it is")
@@ -72,6 +83,8 @@ class Collector:
         """Say which files were written."""
         for line in self.lines:
             terminalreporter.write_sep("-", shown(line))
+        for command in self.annotations:
+            terminalreporter.write_line(command)
 
     def pytest_unconfigure(self) -> None:
         """Forget this test run."""
@@ -80,6 +93,9 @@ class Collector:
 
 def _check(paths: Sequence[Path]) -> None:
     """Raise pytest.UsageError for an unknown ending, a file that cannot be written, and one that would be lost."""
+    from .. import outputs, writing
+    from ..report.outputs import ENDINGS
+
     for path in paths:
         if path.suffix not in ENDINGS:
             raise pytest.UsageError(f"{OPTION}={path}: the ending tells the format; known: {', '.join(ENDINGS)}")
@@ -93,5 +109,7 @@ def _check(paths: Sequence[Path]) -> None:
 
 def _named(test: str, text: str) -> Result:
     """A result with the name of its test among the notes."""
+    from ..results.file import decoded
+
     result = decoded(json.loads(text), test)
     return replace(result, notes=(*result.notes, f"test: {test}"))

@@ -35,7 +35,8 @@ def failures(result: Result, allow: Sequence[str] = (), named: bool = True) -> s
 
     allow: what does not fail, of ALLOWED. named: whether the user named the subjects.
     """
-    told = [line for row in result.rows if not _passes(row, result, allow) for line in _row(row)]
+    wrong = [row for row in result.rows if not _passes(row, result, allow)]
+    told = [line for row in wrong for line in _row(row)]
     if not named and "not-installed" not in allow:
         told += [f"  {says}" for says in _not_covered(result)]
     if not any(_compares(row, result) for row in result.rows):
@@ -45,8 +46,10 @@ def failures(result: Result, allow: Sequence[str] = (), named: bool = True) -> s
         )
     if not told:
         return ""
-    head = f"{result.model}: {tally(result.rows, 'subjects')}"
-    return "\n".join(map(shown, [head, *told, f"  The same with every layer: {command(result)} --layers"]))
+    # First the cause: pytest's summary of a test run has the first line alone.
+    head = _headline(wrong[0]) if wrong else told[0].strip()
+    count = f"  {result.model}: {tally(result.rows, 'subjects')}"
+    return "\n".join(map(shown, [head, count, *told, f"  The same with every layer: {command(result)} --layers"]))
 
 
 def drifts(result: Result) -> Iterator[str]:
@@ -83,6 +86,14 @@ def _not_covered(result: Result) -> Iterator[str]:
         own = adapter.default_modes and not adapter.runs_export and adapter.reads() == name
         if own and offered(folder, adapter) and name not in covered and host.missing(adapter):
             yield f"{name}.py was not compared: {name} has no row, because it is not installed ({environments.remedy(adapter)})"
+
+
+def _headline(row: Row) -> str:
+    """The cause of a row that is wrong, and which row it is; its first wrong layer when no cause is known."""
+    layer = row.layers.first if row.layers is not None else None
+    causes = _causes(row) or ([] if layer is None else [f"first wrong layer {_layer(layer)}"])
+    outcome = "no verdict" if row.outcome == "ok" else row.outcome
+    return f"{causes[0]} ({row.subject}, {outcome})" if causes else f"{row.subject}, {row.task}: {outcome}"
 
 
 def _row(row: Row) -> Iterator[str]:

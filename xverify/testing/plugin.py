@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from ..results.records import Result
 
 OPTION = "--xverify-report"
+RUNS = "GITHUB_ACTIONS"  # an environment variable: "true" in a workflow on GitHub
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,9 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect the results of all tests when a report is wanted."""
+    """Collect the results of all tests when a report is wanted, or when GitHub shows a summary and annotations."""
     files = config.getoption(OPTION)
-    if files:
+    if files or os.environ.get(RUNS) == "true" or os.environ.get("GITHUB_STEP_SUMMARY"):
         from .collecting import Collector
 
         config.pluginmanager.register(Collector(config, files), "xverify-report")
