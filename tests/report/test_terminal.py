@@ -7,7 +7,7 @@ from rich.console import Console
 
 from xverify.report.layers import bar
 from xverify.report.rows import COLUMNS, DETECTION, FLOAT32, NOISE
-from xverify.report.terminal import WIDE, render
+from xverify.report.terminal import WIDE, Output, render
 from xverify.results.conditions import Host, InputsSummary, NoiseSummary, ReferenceSummary, Settings, WeightsSummary
 from xverify.results.records import Error, LayerError, Layers, ProcessRun, Result, Row, Sample, Speed, TensorError
 
@@ -49,7 +49,7 @@ def result(item="sequence", rerun=50):
 
 
 def printed(result, width=WIDE, details=False):
-    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console = Output(file=io.StringIO(), width=width)
     render(result, console, details=details)
     return console.file.getvalue()
 

@@ -23,7 +23,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
-from ..errors import UsageError, XverifyError, first_line, full_disk
+from ..errors import UsageError, XverifyError, first_line, full_disk, shown
 from ..results.verdicts import EXIT_CODES
 from ..version import __version__
 from . import _streams
@@ -232,11 +232,10 @@ def unexpected(error: BaseException, debug: bool) -> XverifyError:
 
 def _report(command: str, error: XverifyError) -> int:
     """Print an error on standard error, in red when that is a terminal. Returns its exit code."""
-    from rich.console import Console
+    from rich.text import Text
 
-    from ..report.text import escape
+    from ..report.terminal import Output
 
-    name = escape(f"xverify {command}".strip())
-    Console(stderr=True, highlight=False).print(f"[bold red]{name}:[/] ", end="", soft_wrap=True)
-    print(error, file=sys.stderr)
+    name = shown(f"xverify {command}".strip())
+    Output(stderr=True).print(Text.assemble((f"{name}: ", "bold red"), str(error)))
     return error.exit_code

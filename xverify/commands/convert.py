@@ -55,10 +55,7 @@ def main(args: argparse.Namespace) -> int:
     result, out = found.result, console()
     if not args.quiet:
         report(result, out, args.nodes, args.details)
-    out.print(
-        f"{coloured(content.conclusion(result))} {escape(args.out)}: {escape(conclusion(result, args.accept))}",
-        soft_wrap=True,
-    )
+    out.print(f"{coloured(content.conclusion(result))} {escape(args.out)}: {escape(conclusion(result, args.accept))}")
     tell_next(found, args, out)
     if found.problem:
         raise found.problem

@@ -69,16 +69,15 @@ def _cluster(console: Console, scheduler: str) -> int:
     with cluster.connected(scheduler, None, 0) as client:
         found, resources = cluster.surveyed(client), cluster.announced(client)
     for address, machine in found.items():
-        console.print(f"[bold]{escape(machine.name)}[/] {escape(address)}", soft_wrap=True)
+        console.print(f"[bold]{escape(machine.name)}[/] {escape(address)}")
         console.print(
             f"  {escape(machine.cpu)}, {machine.cores} cores, {machine.memory_gib} GiB, {machine.system}",
-            soft_wrap=True,
         )
         own = {name: version for name, version in machine.versions.items() if name not in machine.subjects}
-        console.print(f"  {escape(', '.join(f'{name} {version}' for name, version in own.items()))}", soft_wrap=True)
+        console.print(f"  {escape(', '.join(f'{name} {version}' for name, version in own.items()))}")
         for name, subjects in machine.subjects.items():
             version = machine.versions[name]
-            console.print(f"  [green]✓[/] {name:12} {escape(version)}: {escape(', '.join(subjects))}", soft_wrap=True)
+            console.print(f"  [green]✓[/] {name:12} {escape(version)}: {escape(', '.join(subjects))}")
     machines.check(found, resources)
     console.print(f"{len(found)} {'machine' if len(found) == 1 else 'machines'}, with the same versions")
     return 0 if len(next(iter(found.values())).subjects) > 1 else 3
@@ -104,17 +103,17 @@ def _framework(console: Console, name: str, adapter: type[Framework]) -> bool:
     missing, environment = host.missing(adapter), environments.chosen(adapter)
     if missing and environment is None:
         what_to_type = f"{', '.join(missing)}. Type: {environments.remedy(adapter)}"
-        console.print(f"  [red]✗[/] {name:12} not installed: {escape(what_to_type)}", soft_wrap=True)
+        console.print(f"  [red]✗[/] {name:12} not installed: {escape(what_to_type)}")
         return False
     version = environment.version(adapter) if environment else host.version(adapter)
     console.print(f"  [green]✓[/] {name:12} {escape(str(version))}: {escape(', '.join(adapter.subjects()))}")
     if environment:
-        console.print(f"      in {escape(environment.interpreter)} (Python {environment.python})", soft_wrap=True)
+        console.print(f"      in {escape(environment.interpreter)} (Python {environment.python})")
         if not environment.current:
             console.print(f"      [yellow]its pins have changed.[/] Type: xverify env create {environment.name}")
     else:
         for line in _particulars(adapter):
-            console.print(f"      {line}", soft_wrap=True)
+            console.print(f"      {line}")
     return True
 
 

@@ -93,14 +93,14 @@ def _environment(name: str) -> str:
 def _create(name: str, args: argparse.Namespace, console: Console) -> None:
     existing = environments.find(name)
     if existing and existing.current and not args.force:
-        console.print(f"{name} exists already, {escape(_describe(existing))}", soft_wrap=True)
+        console.print(f"{name} exists already, {escape(_describe(existing))}")
         return
     if existing:
         why = "as asked" if existing.current else "its pins have changed"
-        console.print(f"{name} is made again: {why}", soft_wrap=True)
+        console.print(f"{name} is made again: {why}")
     with progress.progress_listener(args.quiet) as listener:
         made = making.create(name, listener)
-    console.print(f"{name} is ready, {escape(_describe(made))}", soft_wrap=True)
+    console.print(f"{name} is ready, {escape(_describe(made))}")
     for framework in _served(made):
         adapter = frameworks.load(framework)
         if environments.chosen(adapter) == made:
@@ -108,7 +108,6 @@ def _create(name: str, args: argparse.Namespace, console: Console) -> None:
         console.print(
             f"[yellow]note:[/] {framework} is installed beside xverify too, and runs from there; to run it from this "
             f"environment: --python {framework}={escape(made.interpreter)}",
-            soft_wrap=True,
         )
 
 
@@ -119,7 +118,7 @@ def _remove(args: argparse.Namespace, console: Console) -> int:
     folder = environments.root() / name
     freed = making.size(folder)
     making.remove(name)
-    console.print(f"{folder} is removed ({_mib(freed)})", soft_wrap=True, markup=False)
+    console.print(f"{folder} is removed ({_mib(freed)})", markup=False)
     return 0
 
 

@@ -49,9 +49,10 @@ def _explain(result: Result, of_several: bool, subject: str | None, faults: bool
     out.print(
         f"[bold]{escape(result.model + task)}[/]: {content.conclusion(result)}; noise floor: {escape(reference.floor)}"
     )
-    for row in result.rows:
-        if subject in (None, row.subject):
-            layers.render(row, out, faults)
+    rows = [row for row in result.rows if subject in (None, row.subject)]
+    for row in rows:
+        layers.render(row, out, faults)
+    layers.legend(rows, out)
     untested = reference.untested
     if untested:
         out.print()

@@ -99,7 +99,7 @@ def main(args: argparse.Namespace) -> int:
     closed = [f"{files.closed} folder{'s' * (files.closed > 1)} cannot be read"] if files.closed else []
     errors = Output(stderr=True)
     for note in () if args.quiet else (*shown.notes, *notes, *closed):
-        errors.print(f"note: {note}", markup=False, soft_wrap=True)
+        errors.print(f"note: {note}", markup=False)
     if problem:
         raise problem
     return shown.code

@@ -78,18 +78,16 @@ def _print(old: Result, new: Result, found: Comparison, args: argparse.Namespace
     if not args.quiet:
         out.print(_table(old, new, found))
         for each in found.differing[:MOST]:
-            out.print(f"  [red]{escape(str(each))}[/]", soft_wrap=True)
+            out.print(f"  [red]{escape(str(each))}[/]")
         if len(found.differing) > MOST:
-            out.print(f"  and {len(found.differing) - MOST} more verdicts that differ", soft_wrap=True)
+            out.print(f"  and {len(found.differing) - MOST} more verdicts that differ")
         for sentence in found.differences:
-            out.print(f"[dim]Differs: {escape(sentence)}[/]", soft_wrap=True)
+            out.print(f"[dim]Differs: {escape(sentence)}[/]")
         if not found.differences:
-            out.print(
-                "[dim]Settings, versions, machine, weights and inputs are those of the receipt[/]", soft_wrap=True
-            )
+            out.print("[dim]Settings, versions, machine, weights and inputs are those of the receipt[/]")
     word = WORDS.get(found.outcome, str(found.outcome))
     text = f"{escape(old.model)}: {found.counts()} as in {escape(args.receipt)}"
-    out.print(f"[{STYLES[found.outcome]}]{word}[/] {text}", soft_wrap=True)
+    out.print(f"[{STYLES[found.outcome]}]{word}[/] {text}")
 
 
 def _table(old: Result, new: Result, found: Comparison) -> Table:

@@ -8,7 +8,7 @@ from ..workload.declaration import declared
 from ..workload.options import named
 from . import _outputs as outputs
 from ._arguments import Parser, add
-from ._results import named_files, sources
+from ._results import LAST, named_files, sources
 
 HELP = "make reports from result files: HTML, Markdown, JUnit XML, CSV"
 GROUP = "results"
@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
             return
         out = terminal.console()
         for name, _, result in found:
-            file = None if content.of_files(result) else name
+            file = None if content.of_files(result) or name == LAST else name
             terminal.render(result, out, file=file, details=args.details)
 
     outputs.deliver(args, of_results(results), show, summary=False)

@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
         if given:
             raise UsageError(f"{given[0]} belongs to an experiment: name one of {', '.join(EXPERIMENTS)}")
         for line in catalogue(EXPERIMENTS.values()):
-            console().print(line, soft_wrap=True)
+            console().print(line)
         return 0
     done, directory = _asked(args)
 

@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
     if args.curve and curves.drawable(result):
         curves.draw(result, Path(args.curve))
     elif args.curve:
-        out.print(f"{args.curve} is not drawn: no subject has a loss curve", soft_wrap=True, markup=False)
+        out.print(f"{args.curve} is not drawn: no subject has a loss curve", markup=False)
     tell_next(found, args, out)
     if problem:
         raise problem

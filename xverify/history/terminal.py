@@ -6,7 +6,6 @@ from rich.console import Console
 
 from ..report.style import STYLES
 from ..report.tables import headed
-from ..report.terminal import tell
 from ..report.text import LONGEST_CELL, escape, one_line
 from . import words
 from .query import Answer
@@ -29,40 +28,40 @@ def render(found: History, out: Console, everything: bool = False, quiet: bool =
         machines = {words.machine(each.key) for each in found.series}
         several = len(machines) > 1
         if len(machines) == 1:
-            tell(out, f"All results are of one machine: {escape(''.join(machines))}")
+            out.print(f"All results are of one machine: {escape(''.join(machines))}")
         for standing in (REGRESSED, IMPROVED, CHANGED, *([SAME] if everything else [])):
             _section(standing, found.of(standing), out, everything, several)
         same = len(found.of(SAME))
         if same and not everything:
-            tell(out, f"{same:,} series without a change" if same != len(found.series) else "No series has changed")
+            out.print(f"{same:,} series without a change" if same != len(found.series) else "No series has changed")
     outcome = words.outcome(found)
-    tell(out, f"[{STYLES[outcome]}]{words.word(found)}[/] {escape(words.conclusion(found))}")
+    out.print(f"[{STYLES[outcome]}]{words.word(found)}[/] {escape(words.conclusion(found))}")
 
 
 def _section(standing: str, series: tuple[Series, ...], out: Console, everything: bool, with_machine: bool) -> None:
     if not series:
         return
-    tell(out, f"[bold]{words.HEADINGS[standing]}[/]")
+    out.print(f"[bold]{words.HEADINGS[standing]}[/]")
     listed = series if everything else series[:MOST_SERIES]
     for each in listed:
-        tell(out, f"{escape(words.name(each))} [dim]({escape(words.facts(each.key, with_machine))})[/]")
-        tell(out, f"  {each.count} results, {words.moment(each.last)} the newest: {escape(each.outcome)}")
+        out.print(f"{escape(words.name(each))} [dim]({escape(words.facts(each.key, with_machine))})[/]")
+        out.print(f"  {each.count} results, {words.moment(each.last)} the newest: {escape(each.outcome)}")
         for change in each.changes if everything else each.changes[:MOST_CHANGES]:
             _change(change, out)
         more = 0 if everything else len(each.changes) - MOST_CHANGES
         if more > 0:
-            tell(out, f"  and {more} earlier changes: --all prints them")
+            out.print(f"  and {more} earlier changes: --all prints them")
     if len(listed) < len(series):
-        tell(out, f"and {len(series) - len(listed):,} more series: --all prints them")
+        out.print(f"and {len(series) - len(listed):,} more series: --all prints them")
     out.print()
 
 
 def _change(change: Change, out: Console) -> None:
     colour = COLOURS.get(change.effect, "default")
     place = f"{words.when(change)}, {one_line(change.path, words.LONGEST_NAME)}"
-    tell(out, f"  [{colour}]{escape(words.what(change))}[/] [dim]({escape(place)})[/]")
+    out.print(f"  [{colour}]{escape(words.what(change))}[/] [dim]({escape(place)})[/]")
     for remark in words.remarks(change):
-        tell(out, f"    {escape(remark)}")
+        out.print(f"    {escape(remark)}")
 
 
 def answer(found: Answer, out: Console) -> None:
@@ -75,4 +74,4 @@ def answer(found: Answer, out: Console) -> None:
     out.print(table)
     more = len(found.rows) - MOST_ROWS
     count = f"{len(found.rows):,} row{'' if len(found.rows) == 1 else 's'}"
-    tell(out, f"{count}, of which {MOST_ROWS:,} are printed: --format csv prints all" if more > 0 else count)
+    out.print(f"{count}, of which {MOST_ROWS:,} are printed: --format csv prints all" if more > 0 else count)

@@ -90,12 +90,12 @@ def columns(found: Comparisons) -> list[Column[Comparison]]:
 def render(found: Comparisons, out: Console) -> None:
     """Print the differences, the reasons, the table, and the outcome."""
     for difference in found.differences:
-        out.print(f"[yellow]note:[/] {escape(difference)}", soft_wrap=True)
+        out.print(f"[yellow]note:[/] {escape(difference)}")
     for each in found.rows:
         if each.reason:
-            out.print(f"  {escape(each.subject)}: {escape(each.reason)}", soft_wrap=True)
+            out.print(f"  {escape(each.subject)}: {escape(each.reason)}")
     out.print(table(columns(found), found.rows, found.title))
-    out.print(f"[{STYLES[found.outcome]}]{WORDS[found.outcome]}[/]: {escape(found.conclusion)}", soft_wrap=True)
+    out.print(f"[{STYLES[found.outcome]}]{WORDS[found.outcome]}[/]: {escape(found.conclusion)}")
 
 
 def as_markdown(found: Comparisons) -> str:

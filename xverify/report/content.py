@@ -39,12 +39,12 @@ def reasons(result: Result, by_layer: bool = False) -> Iterator[Reason]:
 
 
 def brief(result: Result) -> Iterator[str]:
-    """What the result does not show, in one sentence, and the notes."""
+    """What the result does not show, one fact in each line, and the notes."""
     if of_files(result):
-        yield limits.of_check(result)
+        yield from limits.of_check(result)
         yield from check.notes(result)
     else:
-        yield limits.of_run(result)
+        yield from limits.of_run(result)
         yield from notes.notes(result)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -13,12 +14,18 @@ from ..results.records import LayerError, Layers, Row
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from . import numbers
-from .notes import coverage
+from .notes import coverage, few
 from .tables import Column, FirstThatFits, borderless
 from .text import escape
 
 LOW, HIGH, WIDTH = 0.1, 1e6, 35  # R at the two ends of the bar, and the number of characters between them
 NARROWER = (20, 12)  # numbers of characters of the bar in narrower terminals
+DISPENSABLE = ("bits lost", "would show", "kind", "input R")  # columns to leave out, in this order
+NAMES = (48, 36, 24, 16, 8)  # characters of a layer's name where it is too long for the terminal
+MOST_NAMES = 6  # layers of one sentence that are named
+LEGEND = (
+    f"R: error / rounding of the layer, EQUAL up to {limits.EQUAL_R:g}; C: in its worst group, up to {limits.EQUAL_C:g}"
+)
 STYLES: dict[str, str] = {
     Verdict.EQUAL: "green",
     Verdict.DRIFT: "yellow",
@@ -65,11 +72,17 @@ def render(row: Row, out: Console, only_faults: bool = False, reasons: bool = Tr
     shown = [layer for layer in layers.layers if not only_faults or layer.verdict != Verdict.EQUAL]
     if shown:
         out.print(FirstThatFits(_tables(shown)))
-    for line in lines:
+    for line in _grouped(lines):
         out.print(f"  {escape(line)}")
     out.print(f"  layers: {escape(coverage(layers))}")
     for note in layers.notes:
         out.print(f"  note: {escape(note)}")
+
+
+def legend(rows: Iterable[Row], out: Console) -> None:
+    """Print what the columns mean, once for the tables of all these rows."""
+    if any(row.layers is not None and row.layers.layers for row in rows):
+        out.print(LEGEND)
 
 
 def told(row: Row) -> bool:
@@ -77,40 +90,62 @@ def told(row: Row) -> bool:
     return row.error is None or row.reason is None
 
 
-def _told_once(layers: Layers, reason: str) -> tuple[str, list[str]]:
-    """The reason for the heading, and the lines below the table. What one of them says the other leaves out."""
+def _told_once(layers: Layers, reason: str) -> tuple[str, list[tuple[str, str]]]:
+    """The reason for the heading, and (layer, sentence) for below the table. What one of them says the other leaves out."""
     every = [line for layer in layers.layers for line in _lines(layer)]
+    clauses = {": ".join(filter(None, line)) for line in every}
     rest, told = reason, set[str]()
     for fault in layers.faults:
         if fault.says in reason:
             told.add(fault.clause)
-            rest = rest.replace(fault.says, "") if fault.clause in every else rest
+            rest = rest.replace(fault.says, "") if fault.clause in clauses else rest
     if not rest.strip("; "):
         return "", every
     return reason, [line for layer in layers.layers if layers.describe(layer) not in told for line in _lines(layer)]
 
 
-def _lines(layer: LayerError) -> Iterator[str]:
-    """What is known about a fault of a layer, or of the glue code before it."""
+def _lines(layer: LayerError) -> Iterator[tuple[str, str]]:
+    """(the layer, what is known about a fault of it or of the glue code before it). "" where the sentence names the layer."""
     if layer.verdict == Verdict.UNTESTED:
-        yield layer.says()
+        yield "", layer.says()
         return
     if layer.explanation or layer.reason:
-        yield f"{layer.layer}: {layer.explanation or layer.reason}"
+        yield layer.name, layer.explanation or layer.reason or ""
     if layer.verdict != Verdict.EQUAL and layer.faulty == "input" and layer.source:
-        yield f"{layer.layer}: is given a wrong input: the fault is {layer.place()}"
+        yield layer.name, f"is given a wrong input: the fault is {layer.place()}"
     elif layer.verdict != Verdict.EQUAL and layer.joined:
-        yield f"{layer.layer}: {layer.joined}"
+        yield layer.name, layer.joined
     if layer.glue:
-        yield f"{layer.layer}: {layer.glue}"
+        yield layer.name, layer.glue
+
+
+def _grouped(lines: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The lines. A sentence that is true of several layers is told once, with their names."""
+    layers: dict[str, list[str]] = {}
+    for name, says in lines:
+        layers.setdefault(says, []).append(name)
+    for says, names in layers.items():
+        if len(names) > 1:
+            yield f"in {len(names)} layers ({few(names, MOST_NAMES)}): {says}"
+        else:
+            yield ": ".join(filter(None, (names[0], says)))
 
 
 def _tables(layers: list[LayerError]) -> Iterator[Table]:
-    """Tables that need less and less width: with shorter bars, without bars, and without columns."""
+    """Tables that need less and less width: with shorter bars, without bars, without columns, and with the ends of long names."""
     for width in (WIDTH, *NARROWER, 0):
         yield _table(layers, COLUMNS, width)
-    for dispensable in (("bits lost",), ("bits lost", "would show")):
-        yield _table(layers, [column for column in COLUMNS if column.title not in dispensable], 0)
+    for left_out in range(1, len(DISPENSABLE) + 1):
+        columns = [column for column in COLUMNS if column.title not in DISPENSABLE[:left_out]]
+        yield _table(layers, columns, 0)
+    for longest in NAMES:
+        shortened = [replace(each, layer=_shortened(each.layer, longest)) for each in layers]
+        yield _table(shortened, columns, 0)
+
+
+def _shortened(name: str, longest: int) -> str:
+    """The end of a name, which tells it from others."""
+    return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
 def _table(layers: list[LayerError], columns: Sequence[Column[LayerError]], width: int) -> Table:

@@ -1,4 +1,4 @@
-"""What a run does not show, in one sentence under the table. The whole account is the footer."""
+"""What a run does not show, one fact in each line under the table. The whole account is the footer."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ from collections.abc import Iterator
 
 from ..results.records import Result
 
-MORE = "--details prints more"
+HEADING, MORE = "Limits:", "--details prints more"
 
 
-def of_run(result: Result) -> str:
-    """The sentence about a run. A clause that does not hold for all of its tasks begins with the name of the task."""
+def of_run(result: Result) -> list[str]:
+    """The lines about a run. A fact that does not hold for all of its tasks begins with the name of the task."""
     tasks_of: dict[str, list[str]] = {}
     for part in result.by_task():
-        for clause in _of_task(part):
-            tasks_of.setdefault(clause, []).append(part.tasks[0])
+        for fact in _of_task(part):
+            tasks_of.setdefault(fact, []).append(part.tasks[0])
     shared = len(result.by_task())
-    clauses = [
-        clause if len(tasks) == shared else f"{', '.join(tasks)}: {clause}" for clause, tasks in tasks_of.items()
-    ]
-    return _sentence(clauses)
+    facts = [fact if len(tasks) == shared else f"{', '.join(tasks)}: {fact}" for fact, tasks in tasks_of.items()]
+    return _lines(facts)
 
 
-def of_check(result: Result) -> str:
-    """The sentence about a check of model files."""
-    return _sentence(
+def of_check(result: Result) -> list[str]:
+    """The lines about a check of model files."""
+    return _lines(
         [
             f"compared with {result.reference.framework}",
             *_nodes(result),
@@ -33,8 +31,9 @@ def of_check(result: Result) -> str:
     )
 
 
-def _sentence(clauses: list[str]) -> str:
-    return f"Limits: {'; '.join([*clauses, MORE])}"
+def _lines(facts: list[str]) -> list[str]:
+    """The facts below each other. The heading stands before the first one."""
+    return [f"{'' if index else HEADING:{len(HEADING)}} {fact}" for index, fact in enumerate([*facts, MORE])]
 
 
 def _inputs(result: Result, one: str, several: str) -> str:
@@ -44,12 +43,13 @@ def _inputs(result: Result, one: str, several: str) -> str:
 
 
 def _of_task(result: Result) -> Iterator[str]:
-    """The clauses about one task."""
+    """The facts about one task."""
     reference = result.reference
     trained = "train" in result.tasks
     if result.weights.digest:
         names = ("batch", "batches") if trained else ("input case", "input cases")
-        yield f"{_inputs(result, *names)}; {result.weights.source}"
+        yield _inputs(result, *names)
+        yield result.weights.source
     if not reference.random and reference.precision in ("float32", "mixed"):
         yield f"the reference is not in float64{' in every part' if reference.precision == 'mixed' else ''}"
     if result.weights.digest and not trained and not (reference.random or reference.inconsistent):

@@ -23,7 +23,6 @@ from .tables import headed
 from .terminal import Output
 from .text import escape, quoted
 
-QUIET_SECONDS = 3.0  # the last line of the worker's log is shown only for steps that take longer
 REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long step
 REDRAW_SECONDS = 0.25  # least seconds between two drawings while blocks are timed in between
 TIMED = "all subjects"  # the name of the line about the timed rounds
@@ -105,8 +104,7 @@ class LiveProgress(Listener):
 
     def beat(self, subject: str, seconds: float, line: str) -> None:
         with self._changed():
-            says = f": {line}" if seconds > QUIET_SECONDS and line else ""
-            self.lines[subject].progress = numbers.duration(seconds) + says
+            self.lines[subject].progress = numbers.duration(seconds)
 
     def warm(self, subject: str, rate: float) -> None:
         with self._changed():

@@ -27,7 +27,7 @@ def render(row: Row, out: Console, everything: bool = False) -> None:
     if found.layers:
         out.print(table(COLUMNS, found.layers[: None if everything else SHOWN], made=borderless()))
     for line in _lines(found, everything):
-        out.print(f"  {escape(line)}", soft_wrap=True)
+        out.print(f"  {escape(line)}")
 
 
 def _lines(found: Quantisation, everything: bool) -> Iterator[str]:

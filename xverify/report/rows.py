@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from rich.table import Table
-
 from ..errors import shown
 from ..results.layers import OUTPUT
 from ..results.records import Result, Row
 from ..results.verdicts import Verdict
+from ..verdict import limits
 from . import numbers
 from .cells import written
 from .style import STYLES, coloured
-from .tables import Column, FirstThatFits, narrower, table
+from .tables import Column, FirstThatFits, Titled, narrower, table
 from .text import escape
 
 RATE = "{rate} (95% interval)"
@@ -22,6 +21,11 @@ RATIO = "time ratio"
 MARK = "*"  # of a speed that does not count, in a narrow table
 DETECTION = "detection limit"
 NOISE, FLOAT32 = "residual / noise floor", "residual / float32's"
+# Short title of a column -> what it means.
+LEGEND = {
+    "× floor": f"error / error that rounding explains; up to {limits.EQUAL_RHO:g} is EQUAL",
+    "× float32's": f"error / the reference's own error in float32; up to {limits.OWN_EQUAL:g} is EQUAL",
+}
 
 
 def summary(result: Result) -> FirstThatFits:
@@ -34,28 +38,29 @@ def fitting(columns: Sequence[Column[Row]], dispensable: Sequence[str], result: 
 
     dispensable: titles of the columns to leave out when it is too narrow, in this order.
     """
-    return FirstThatFits(_with_footnote(each, result.rows, title) for each in narrower(columns, dispensable))
+    return FirstThatFits(_with_notes(each, result.rows, title) for each in narrower(columns, dispensable))
 
 
-def _with_footnote(columns: Sequence[Column[Row]], rows: Sequence[Row], title: str) -> Table:
-    """A table that says below what the mark of a brief cell means."""
+def _with_notes(columns: Sequence[Column[Row]], rows: Sequence[Row], title: str) -> Titled:
+    """A table that says below what the mark of a brief cell and the name of a column mean."""
     made = table(columns, rows, title)
     if any(column.cell is _brief_rate for column in columns):
-        made.caption = _footnote(rows)
+        made.notes += _footnote(rows)
+    titles = {" ".join(column.title.split()) for column in columns}
+    made.notes += [f"{name}: {says}" for name, says in LEGEND.items() if name in titles]
     return made
 
 
-def _footnote(rows: Sequence[Row]) -> str | None:
-    """Why the speeds with a mark do not count; None when all count."""
+def _footnote(rows: Sequence[Row]) -> Iterator[str]:
+    """Why the speeds with a mark do not count."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         why = why_not_counted(row)
         if why is not None:
             reasons.setdefault(why or "does not compute the same", []).append(row.subject)
-    if not reasons:
-        return None
     said = [why if len(reasons) == 1 else f"{', '.join(subjects)}: {why}" for why, subjects in reasons.items()]
-    return escape(f"{MARK} not counted: {'; '.join(said)}")
+    if said:
+        yield f"{MARK} not counted: {'; '.join(said)}"
 
 
 def details(result: Result) -> Iterator[FirstThatFits]:

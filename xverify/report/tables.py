@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
+from rich.text import Text
 
-from .text import escape
+from .text import escape, quoted
+from .wrapping import wrapped
 
 T = TypeVar("T")
 UNLIMITED = 1000  # characters: wider than any table
@@ -51,8 +53,8 @@ class Column(Generic[T]):
 
 
 def table(
-    columns: Sequence[Column[T]], rows: Iterable[T], title: str | None = None, made: Table | None = None
-) -> Table:
+    columns: Sequence[Column[T]], rows: Iterable[T], title: str | None = None, made: Titled | None = None
+) -> Titled:
     """A table whose cells are not broken into several lines. made: it, still empty; one of ``headed`` when omitted."""
     made = headed(title) if made is None else made
     for column in columns:
@@ -64,22 +66,37 @@ def table(
     return made
 
 
-def headed(title: str | None = None) -> Table:
+class Titled(Table):
+    """A table with a title above it and notes below it, which may be wider than its columns. They hold no markup of rich."""
+
+    def __init__(self, heading: str | None, notes: Sequence[str] = (), **settings: Any) -> None:  # settings: rich's
+        super().__init__(**settings)
+        self.heading, self.notes = heading, list(notes)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.heading:
+            yield _sentence(Text(quoted(self.heading), "table.title"), console, options)
+        yield from super().__rich_console__(console, options)
+        for note in self.notes:
+            yield _sentence(Text(quoted(note)), console, options)
+
+
+def _sentence(text: Text, console: Console, options: ConsoleOptions) -> Text:
+    """A text that only a terminal breaks into lines."""
+    if console.is_terminal:
+        text = wrapped(text, options.max_width)
+    text.no_wrap, text.overflow = True, "ignore"
+    return text
+
+
+def headed(title: str | None = None) -> Titled:
     """An empty table with a title at the left and a line under the titles of its columns."""
-    return Table(
-        title=_literal(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True,
-        caption_justify="left", caption_style="",
-    )  # fmt: skip
+    return Titled(title, box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
 
 
-def borderless(title: str | None = None) -> Table:
+def borderless(title: str | None = None) -> Titled:
     """An empty table without any rule."""
-    return Table(title=_literal(title), title_justify="left", box=None, pad_edge=False)
-
-
-def _literal(title: str | None) -> str | None:
-    """A title as it stands: it holds names of models and files, and no markup of rich."""
-    return None if title is None else escape(title)
+    return Titled(title, box=None, pad_edge=False)
 
 
 class FirstThatFits:

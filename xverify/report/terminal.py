@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from .rows import details as details_tables
 from .style import coloured
 from .text import escape, quoted
 from .training import training_tables
+from .wrapping import wrapped
 
 WIDE = 180  # characters in a line when the output is no terminal
 CURVE_WIDTH = 100  # characters; a wider picture shows no further detail
@@ -34,10 +36,17 @@ class Output(Console):
 
     def print(self, *objects: Any, **settings: Any) -> None:  # as rich's Console has them
         """Print as rich does. Only a terminal breaks sentences into lines. A text without markup is a text from elsewhere."""
-        texts = all(isinstance(each, (str, Text)) for each in objects)
         if settings.get("markup") is False:
             objects = tuple(quoted(each) if isinstance(each, str) else each for each in objects)
-        super().print(*objects, **{"soft_wrap": True if texts and not self.is_terminal else None, **settings})
+        if objects and all(isinstance(each, (str, Text)) for each in objects):
+            markup = settings.get("markup") is not False
+            parts = [self.render_str(each, markup=markup) if isinstance(each, str) else each for each in objects]
+            objects, settings = (self.broken(Text(" ").join(parts)),), {**settings, "soft_wrap": True}
+        super().print(*objects, **settings)
+
+    def broken(self, text: Text) -> Text:
+        """A text in the lines in which it is shown: those of a terminal, and its own elsewhere."""
+        return wrapped(text, self.width) if self.is_terminal else text
 
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(printable(text), **settings)
@@ -51,9 +60,11 @@ class Output(Console):
 
 
 def console() -> Console:
-    """Standard output. When it is no terminal, lines are WIDE and have no colours."""
+    """Standard output. When it is no terminal, tables have no colours, and are WIDE unless COLUMNS says otherwise."""
     plain = Output()
-    return plain if plain.is_terminal else Output(width=WIDE, color_system=None)
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdigit() and int(columns) else WIDE
+    return plain if plain.is_terminal else Output(width=width, color_system=None)
 
 
 def render(
@@ -79,36 +90,32 @@ def render(
         spent = "" if quiet else where_time_went(result) if details else duration(result)
     parts = [content.tally(result), file or "", spent]
     summary_line = f"{escape(result.model)}: {escape('; '.join(filter(None, parts)))}"
-    tell(console, f"{coloured(content.conclusion(result))} {summary_line}")
+    console.print(f"{coloured(content.conclusion(result))} {summary_line}")
 
 
 def report(result: Result, console: Console, by_layer: bool, details: bool) -> None:
     """Print a result without its last line."""
     of_run = not content.of_files(result)
     for warning in warnings(result) if of_run else ():
-        tell(console, f"[yellow]{escape(warning)}[/]")
+        console.print(f"[yellow]{escape(warning)}[/]")
     console.print(content.summary(result))
     for table in details_tables(result) if details and of_run else ():
         console.print(table)
     for part in training_tables(result.rows):
-        tell(console, part) if isinstance(part, Text) else console.print(part)
+        console.print(part)
     width = min(CURVE_WIDTH, console.width)
     plot = curves.in_terminal(result.rows, width, plain=not console.is_terminal) if details else ""
     if plot:
         console.print(Text.from_ansi(plot), soft_wrap=True)
+    subjects: dict[tuple[str, str], list[str]] = {}
     for style, label, reason in content.reasons(result, by_layer):
-        tell(console, f"  [{style}]{escape(label)}[/]: {escape(reason)}")
+        subjects.setdefault((style, reason), []).append(label)
+    for (style, reason), labels in subjects.items():
+        console.print(f"  [{style}]{escape(', '.join(labels))}[/]: {escape(reason)}")
     for row in result.rows:
         quantisation.render(row, console, everything=by_layer)
     for row in result.rows if by_layer else ():
         layers.render(row, console, reasons=False)
+    layers.legend(result.rows if by_layer else (), console)
     for line in content.footer(result) if details else content.brief(result):
-        tell(console, f"[dim]{escape(line)}[/]")
-
-
-def tell(console: Console, text: str | Text) -> None:
-    """Print a sentence. A terminal breaks it between words; elsewhere it is one line.
-
-    text: a text, or rich's markup.
-    """
-    console.print(text, soft_wrap=not console.is_terminal)
+        console.print(f"[dim]{escape(line)}[/]")

@@ -32,7 +32,7 @@ def print_part(done: Reproduction, part: Part, console: Console) -> None:
         console.print(renderable)
     explained = [row.subject for row in trained if row.status == "ok" and row.error is not None and row.error.reason]
     for text in part_notes(done, part, rows, explained):
-        console.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
+        console.print(f"[dim]{escape(text)}[/]")
     console.print()
 
 
@@ -44,14 +44,14 @@ def print_closing(done: Reproduction, console: Console, quiet: bool, file: str |
     """
     if not quiet:
         for text in closing_notes(done):
-            console.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
+            console.print(f"[dim]{escape(text)}[/]")
     rows = [
         row for part in done.experiment.parts for row in table_rows(done.experiment, part, done.scale, done.of(part))
     ]
     equal = sum(row.outcome in (Verdict.IDENTICAL, Verdict.EQUAL) for row in rows)
     parts = [f"{equal} of {len(rows)} rows EQUAL", file or ""]
     verdict = coloured(done.verdict)
-    console.print(f"{verdict} {done.experiment.name}: {escape('; '.join(filter(None, parts)))}", soft_wrap=True)
+    console.print(f"{verdict} {done.experiment.name}: {escape('; '.join(filter(None, parts)))}")
 
 
 def _marked(column: Column[TableRow], part: Part) -> Column[TableRow]:

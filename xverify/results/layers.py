@@ -72,6 +72,11 @@ class LayerError:
         settle_verdict(self, Verdict)
 
     @property
+    def name(self) -> str:
+        """The layer in a sentence. A number alone says nothing, so its kind stands beside it."""
+        return f"layer {self.layer} ({self.kind})" if _is_number(self.layer) else self.layer
+
+    @property
     def largest_ratio(self) -> float:
         """The largest residual / noise floor; infinite where none could be computed."""
         if self.reason is not None:
@@ -86,7 +91,7 @@ class LayerError:
         """
         if self.verdict == Verdict.UNTESTED:
             given = "what is given to " if self.faulty == "input" else ""
-            return f"{given}{self.layer} is UNTESTED: {self._unseen}"
+            return f"{given}{self.name} is UNTESTED: {self._unseen}"
         return self._says(before, first) + (f" (input case {self.case})" if self.case else "")
 
     def _says(self, before: str, first: bool) -> str:
@@ -96,14 +101,14 @@ class LayerError:
         what = self.explanation or self.reason
         if self.faulty == "input":
             told = f": {self.reason}" if self.reason else f" is already wrong, {size}"
-            also = f"; besides, {self.layer} {self.explanation}" if self.explanation and not self.reason else ""
+            also = f"; besides, {self.name} {self.explanation}" if self.explanation and not self.reason else ""
             glue = f": {self.glue}" if self.glue else ""
             fault = "a small fault" if self.small else "Fault"
             return f"{fault} {self.place(before)}: {self._given}{told}{glue}{also}"
-        where = self.layer if self.faulty == "output" else f"{self.layer}, {self.faulty}"
+        where = self.name if self.faulty == "output" else f"{self.name}, {self.faulty}"
         what = what or (self.glue if self.joined else "")
         if self.small and what:
-            told = f"a small fault: `{where}` {what}"
+            told = f"a small fault: {where if _is_number(self.layer) else f'`{where}`'} {what}"
         else:
             told = f"{where}: {what}" if what else f"{where} differs{' first' * first}: {size}"
         return f"{told} ({self.joined}; {self.place(before)} or in it)" if self.joined else told
@@ -112,8 +117,8 @@ class LayerError:
         """Where the glue code before this layer is: the layers around it, and the lines of the reference between their calls."""
         after = self.after or ("" if self.source else before)
         _, is_output, output = self.layer.partition(OUTPUT)
-        what = f"the output `{output}`" if is_output else f"`{self.layer}`"
-        start = f"`{after}`" if after else "the model's inputs"
+        what = f"the output `{output}`" if is_output else quoted(self.layer)
+        start = quoted(after) if after else "the model's inputs"
         place = f"between {start} and {what}" if after or self.source else f"before {what}"
         return place + (f" ({self.source})" if self.source else "")
 
@@ -127,7 +132,7 @@ class LayerError:
     @property
     def _given(self) -> str:
         _, is_output, output = self.layer.partition(OUTPUT)
-        return f"the output `{output}`" if is_output else f"the input of `{self.layer}`"
+        return f"the output `{output}`" if is_output else f"the input of {quoted(self.layer)}"
 
 
 @dataclass(frozen=True)
@@ -255,9 +260,19 @@ def _same_fault(layer: LayerError) -> object:
     return layer.layer if alone else (layer.explanation, layer.faulty, layer.verdict, layer.small)
 
 
+def _is_number(name: str) -> bool:
+    """Whether a name is the place of a layer in a list, such as ``1`` or ``2.0``."""
+    return name.replace(".", "").isdigit()
+
+
+def quoted(name: str) -> str:
+    """The name of a layer in a sentence."""
+    return f"layer {name}" if _is_number(name) else f"`{name}`"
+
+
 def named(names: Iterable[str]) -> str:
     """The first of some names, and how many more there are."""
-    known = [f"`{name}`" for name in names]
+    known = [quoted(name) for name in names]
     more = len(known) - MOST_NAMES
     return ", ".join(known[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 

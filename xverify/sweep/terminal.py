@@ -62,10 +62,10 @@ def print_matrix(
         console.print(Matrix([planned.name for planned, _ in cells], results))
         reasons = [(planned.name, each) for planned, result in cells for each in _failures(result)]
         for name, each in reasons[:MOST_REASONS]:
-            console.print(f"{escape(name)}, [bold]{escape(each.subject)}[/]: {escape(each.text)}", soft_wrap=True)
+            console.print(f"{escape(name)}, [bold]{escape(each.subject)}[/]: {escape(each.text)}")
         if len(reasons) > MOST_REASONS:
             console.print(f"and {len(reasons) - MOST_REASONS} more reasons: xverify report {escape(folder)}/*.json")
-    console.print(_conclusion(results, missing, done, folder), soft_wrap=True)
+    console.print(_conclusion(results, missing, done, folder))
 
 
 def _failures(result: Result) -> Iterator[Reason]:
