@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     _compiler(console)
     console.print("\n[bold]next[/]")
     if sum(bool(frameworks.load(name).default_modes) for name in ready) < 2:
-        console.print(f"  a comparison needs two frameworks. Type: {escape(installed.extra('all'))}", soft_wrap=True)
+        console.print(f"  a comparison needs two frameworks. Type: {escape(installed.extra('all'))}")
         return 3
     console.print("  xverify run mlp        every framework above, in a minute")
     console.print("  xverify run resnet50   a model of realistic size")
@@ -91,7 +91,7 @@ def _machine(console: Console) -> None:
     )
     console.print(f"  threads: {machine['cores']} for every framework unless --threads gives another number")
     for sentence in installed.foreign(["", *sys.path]):
-        console.print(f"  [red]another xverify:[/] {escape(sentence)}", soft_wrap=True)
+        console.print(f"  [red]another xverify:[/] {escape(sentence)}")
     if machine["load"] and machine["load"][0] > 0.5:
         console.print(
             f"  [yellow]the machine is busy[/] (load {machine['load'][0]}): intervals of timings will be wide"
