@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Position(nn.Module):
@@ -16,7 +15,7 @@ class Position(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(0.02 * torch.randn(length, dim))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         return x + self.weight
 
 
@@ -32,14 +31,14 @@ class Attention(nn.Module):
         self.softmax = softmax
         self.proj = nn.Linear(dim, dim)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         n, length, dim = x.shape
         q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
         scores = q @ k.transpose(2, 3) / (dim // self.heads) ** 0.5
         x = self.softmax(scores) @ v
         return self.proj(x.transpose(1, 2).reshape(n, length, dim))
 
-    def split(self, x: Any) -> Any:
+    def split(self, x: Tensor) -> Tensor:
         n, length, dim = x.shape
         return x.reshape(n, length, self.heads, dim // self.heads).transpose(1, 2)
 
@@ -56,13 +55,14 @@ class Block(nn.Module):
         self.gelu = nn.GELU()
         self.fc2 = nn.Linear(4 * dim, dim)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln1(x))
         return x + self.fc2(self.gelu(self.fc1(self.ln2(x))))
 
 
 class UnrolledLSTM(nn.Module):
-    """A language model of stacked LSTM cells. cell: makes a cell of (size of its input, size of its state)."""
+    """A language model of stacked LSTM cells. cell: makes a cell of (size of its input, size of its state),
+    which is called with (input, (h, c)) and returns the new (h, c)."""
 
     def __init__(
         self,
@@ -80,18 +80,14 @@ class UnrolledLSTM(nn.Module):
         self.cells = nn.ModuleList(cell(hidden if layer else embedding, hidden) for layer in range(layers))
         self.fc = nn.Linear(hidden, vocabulary)
 
-    def forward(self, tokens: Any) -> Any:
+    def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
         for cell in self.cells:
             h = x.new_zeros(x.shape[0], self.hidden)
             c = x.new_zeros(x.shape[0], self.hidden)
             outputs = []
             for t in range(self.length):
-                h, c = self.step(cell, x[:, t], h, c)
+                h, c = cell(x[:, t], (h, c))
                 outputs.append(h)
             x = torch.stack(outputs, 1)
         return self.fc(x)
-
-    def step(self, cell: nn.Module, x: Any, h: Any, c: Any) -> Any:
-        """The new state of a cell, (h, c)."""
-        return cell(x, (h, c))

@@ -14,7 +14,8 @@ class Cell(nn.Module):
         self.bias_ih = uniform(hidden, (4 * hidden,))
         self.bias_hh = uniform(hidden, (4 * hidden,))
 
-    def forward(self, x, h, c):
+    def forward(self, x, state: tuple[torch.Tensor, torch.Tensor]):
+        h, c = state
         gates = x @ self.weight_ih.T + self.bias_ih + h @ self.weight_hh.T + self.bias_hh
         i, f, g, o = gates.chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
@@ -27,10 +28,5 @@ def uniform(hidden, shape):
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
-class LanguageModel(UnrolledLSTM):
-    def step(self, cell, x, h, c):
-        return cell(x, h, c)
-
-
 def build(vocabulary=10_001, embedding=128, hidden=256, layers=3, length=50):
-    return LanguageModel(Cell, vocabulary, embedding, hidden, layers, length)
+    return UnrolledLSTM(Cell, vocabulary, embedding, hidden, layers, length)

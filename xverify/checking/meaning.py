@@ -155,7 +155,7 @@ def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, s
     if reply.cases < known:
         notes.append(
             f"{opened.label}: the first {reply.cases} of {known} input cases were compared, because one takes "
-            f"{reply.seconds / reply.cases:.1f} s in float64"
+            f"{reply.seconds:.1f} s in float64"
         )
     if reply.hidden is not None and reply.hidden.names:
         names = reply.hidden.names

@@ -72,7 +72,7 @@ class GraphEvaluated:
     """The outputs were computed.
 
     cases: number of cases, the first ones, that were computed.
-    seconds: duration of all of them.
+    seconds: duration of the last one.
     unmoved: whether the outputs of the first one stay within the limits with other weights; False where it was not asked.
     hidden: the same weight by weight; None where that would take long, and where it was not asked.
     """
