@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from xverify import run
-from xverify.reference import build
+from xverify.reference import exporting
 from xverify.weights import onnx as onnx_weights
 
 pytestmark = pytest.mark.slow
@@ -14,7 +14,7 @@ ASKED = {"subjects": ["torch:eager", "onnxruntime"], "no_timing": True, "cases":
 
 @pytest.fixture(autouse=True)
 def outside(monkeypatch):
-    monkeypatch.setattr(build, "MOST_INSIDE", 0)
+    monkeypatch.setattr(exporting, "MOST_INSIDE", 0)
 
 
 def test_weights_outside_of_the_export_are_those_of_the_run():

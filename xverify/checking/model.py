@@ -19,7 +19,8 @@ from ..messages.graph import CompareWeights
 from ..processes.command import interpreter
 from ..processes.worker import Worker
 from ..reference import summary, truth
-from ..reference.build import JUDGED_ITEMS, Export, Prepared, ReferenceProcess, prepare
+from ..reference.build import JUDGED_ITEMS, Prepared, ReferenceProcess, prepare
+from ..reference.exporting import Export
 from ..reference.request import resolve
 from ..reference.subjects import order
 from ..reference.truth import Truth

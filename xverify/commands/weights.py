@@ -12,7 +12,7 @@ from ..errors import UsageError, WeightsError
 from ..framework import reads
 from ..processes.reading import convert_weights, write_weights
 from ..processes.space import temporary_folder
-from ..reference.build import export_onnx
+from ..reference.exporting import export_onnx
 from ..report.terminal import Output
 from ..workload.options import named
 from ..workload.spec import find_model

@@ -14,7 +14,8 @@ from ..checking.run import check_files
 from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..reference import summary
-from ..reference.build import Export, Prepared
+from ..reference.build import Prepared
+from ..reference.exporting import Export
 from ..reference.truth import Truth
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict

@@ -10,7 +10,8 @@ from ..errors import Unsupported
 from ..messages.own_step import PrepareOwnStep
 from ..messages.training import PrepareTraining, TrainingPrepared
 from ..processes.worker import Worker
-from ..reference.build import Export, Prepared, build_question
+from ..reference.build import Prepared, build_question
+from ..reference.exporting import Export
 from ..reference.folding import Folding
 from ..workload.objective import has_own_step
 from ..workload.request import Request

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from ..errors import SubjectError, Unsupported
 from ..processes.worker import Worker
 from ..progress import Listener
-from ..reference.build import Export, Prepared
+from ..reference.build import Prepared
+from ..reference.exporting import Export
 from ..reference.layers import Captured, LayerReplay
 from ..reference.replayed import ReplayedLayers, capture_layers, replay_further, replay_layers
 from ..reference.truth import Truth

@@ -18,8 +18,9 @@ from ..processes.space import temporary_folder
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..receipts.keeping import Keeper
-from ..reference import activations, build, summary, truth
-from ..reference.build import Export, Prepared, ReferenceProcess
+from ..reference import activations, build, exporting, summary, truth
+from ..reference.build import Prepared, ReferenceProcess
+from ..reference.exporting import Export
 from ..results import file as result_file
 from ..results.records import Host, Result, Speed, WeightsSummary, overall
 from ..timing.noise import Seen
@@ -240,7 +241,7 @@ class Run:
             by_onnx = [each for each in first if each.subject.needs_export]
             built = [self.background.submit(build_model, each) for each in first if each not in by_onnx]
             wanted = any(each.subject.needs_export for each in self.candidates)
-            self.export = build.export(self.process, prepared, wanted)
+            self.export = exporting.export(self.process, prepared, wanted)
             for candidate in by_onnx:
                 candidate.use(prepared, self.export)
             built += [self.background.submit(build_model, each) for each in by_onnx]

@@ -25,10 +25,9 @@ from . import memory
 from .command import same_interpreter, worker_command
 from .doing import doing_for
 from .ending import MARK, Ending, signal_name
+from .lines import MOST_NOISE, Lines
 from .log import Log
 
-MOST_NOISE = 1000  # lines that an interpreter may print before the worker's hello
-LONGEST_LINE = 2**26  # bytes of a line that are read; a longer one is no message
 LONG_REQUEST = 32_000  # bytes; a shorter request always fits into the pipe, so that sending it cannot block
 ATTEMPTS = 3  # number of attempts to start a process whose adapter asks for a restart
 _STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed)}
@@ -130,7 +129,6 @@ class Worker:
         )
         self.asked, self._overdue = 0, None
         self.log = Log(self.log.path)
-        self._lines: queue.Queue[bytes | None] = queue.Queue(2 * MOST_NOISE)
         try:
             self.log.path.write_bytes(b"")
             with self.log.path.open("ab") as log:
@@ -145,9 +143,8 @@ class Worker:
             # This must happen before the process starts threads, because they inherit the cores.
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(self.process.pid).cpu_affinity(list(self.pin))
-        self._reader = threading.Thread(target=_read_lines, args=(self.process.stdout, self._lines), daemon=True)
-        self._reader.start()
-        threading.Thread(target=_await_end, args=(self.ending, self._reader, self._lines), daemon=True).start()
+        assert self.process.stdout is not None
+        self._lines = Lines(self.process.stdout, self.ending)
         self._greet()
 
     def _popen(self, arguments: Sequence[str], variables: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -217,9 +214,8 @@ class Worker:
                 self._pipe.close()
             ending.ended.wait(2)
         ending.reap()
-        self._reader.join(1)
         # A process that is still there and that holds the pipe would let its closing wait for ever.
-        for pipe in (process.stdin, *(() if self._reader.is_alive() else (process.stdout,))):
+        for pipe in (process.stdin, *((process.stdout,) if self._lines.are_read() else ())):
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
@@ -340,8 +336,7 @@ class Worker:
         if self._overdue is not None:  # an earlier request was late, and the process was killed for it
             return self._overdue
         _, ending = self._started
-        with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(None)  # the next request gets the same answer
+        self._lines.end()  # the next request gets the same answer
         if not ending.ended.wait(5):
             self.kill()
             return Crashed(f"closed its pipe while {doing}{self.log.last_words()}")
@@ -394,18 +389,3 @@ class Worker:
 
 def _shown(line: bytes) -> str:
     return repr(line.strip()[:80])
-
-
-def _read_lines(pipe: IO[bytes], lines: queue.Queue[bytes | None]) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        while line := pipe.readline(LONGEST_LINE):
-            lines.put(line)
-    lines.put(None)
-
-
-def _await_end(ending: Ending, reader: threading.Thread, lines: queue.Queue[bytes | None]) -> None:
-    """Wait for the end of a worker, and tell it even when a process that it started keeps its pipe open."""
-    ending.wait()
-    reader.join(1)  # it reads what the worker sent before its end
-    with contextlib.suppress(queue.Full):
-        lines.put_nowait(None)

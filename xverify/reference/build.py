@@ -1,28 +1,25 @@
-"""What the reference prepares before any subject runs: files with the weights, the inputs and the ONNX export."""
+"""What the reference prepares before any subject runs: files with the weights and the inputs."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import host, messages
-from ..errors import Crashed, Refused, SubjectError, Unsupported, WeightsError
+from .. import messages
+from ..errors import Refused, WeightsError
 from ..framework import discovery
 from ..messages import reference as messages_reference
 from ..messages.soundness import BuildAgain
 from ..messages.weights import ReadFile
-from ..processes.command import interpreter
 from ..processes.reading import convert_weights
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..weights import check, digest, normal_form, npz
-from ..weights import onnx as onnx_weights
 from ..weights import torch as torch_weights
-from ..weights.canonical import check_shapes
 from ..workload import probe
 from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS
@@ -32,8 +29,6 @@ from .inputs import fewer_items, input_cases
 
 # Items of a batch whose layers are compared; a layer has thousands of values in each item, which is enough.
 JUDGED_ITEMS = 4
-MOST_NAMED = 5  # weights that a note names
-MOST_INSIDE = 2**26  # bytes of weights that an ONNX export holds; more are external data of it
 
 
 @dataclass(frozen=True)
@@ -124,37 +119,6 @@ class Prepared:
         statistics = {name for name in values if is_statistic(name, values)}
         total = sum(size for name, size in values.items() if name not in statistics)
         return len(values) - len(statistics), total, len(statistics)
-
-
-@dataclass(frozen=True)
-class Export:
-    """The ONNX export.
-
-    onnx: the file, with the canonical weights in it; None without an export.
-    weights: its initializers, for frameworks that read their weights from ONNX; None without an export.
-    problem: why there is no export although a subject needs one; "" otherwise.
-    unused: the weights that no node of the graph uses, and on which no output of the model depends.
-    instead: why torch's older exporter could not make it, and the newer one did; "" otherwise.
-    """
-
-    onnx: Path | None = None
-    weights: Path | None = None
-    problem: str = ""
-    unused: tuple[str, ...] = ()
-    instead: str = ""
-
-    def notes(self) -> Iterator[str]:
-        """Sentences for the report."""
-        if self.problem:
-            yield self.problem
-        if self.instead:
-            yield f"ONNX export by torch's newer exporter, because the older one cannot make it: {self.instead}"
-        if self.unused:
-            names = ", ".join(self.unused[:MOST_NAMED]) + (", …" if len(self.unused) > MOST_NAMED else "")
-            yield (
-                f"unused weights of the reference, on which no output depends: {len(self.unused)} ({names}); the ONNX export "
-                "holds them, and no node uses them"
-            )
 
 
 def prepare(process: ReferenceProcess, started: messages.Started | None = None) -> Prepared:
@@ -300,60 +264,6 @@ def _read_file(process: ReferenceProcess, path: Path, target: Path) -> npz.OnDis
     return npz.OnDisk(target)
 
 
-def export(process: ReferenceProcess, prepared: Prepared, needed: bool) -> Export:
-    """Export ONNX. A failure becomes the ``problem`` of the export. needed: whether any subject needs an export."""
-    if not needed:
-        return Export()
-    if process.folder.spec.no_export:
-        return Export(problem=process.folder.spec.no_export)
-    process.phase("exporting ONNX")
-    try:
-        return _export(process, prepared)
-    except ModuleNotFoundError as error:
-        return Export(problem=f"no ONNX export: {error.name} is not installed (pip install {error.name})")
-    except Crashed:
-        raise  # the process of the reference has ended
-    except (SubjectError, WeightsError) as error:
-        return Export(problem=f"no ONNX export: {error}")
-
-
-def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
-    """Export the graph, and set the canonical weights in it by name."""
-    import onnx
-
-    path, outside = process.space / "model.onnx", 4 * prepared.sizes()[1] > MOST_INSIDE
-    question = messages_reference.Export(inputs=str(prepared.inputs), path=str(path), weights=not outside)
-    instead = process.worker.ask(question)
-    model = onnx.load(path, load_external_data=False)
-    weights = npz.OnDisk(prepared.weights)
-    if outside:
-        found = onnx_weights.shapes(model, prepared.shapes)
-        unused = _unused(process, prepared, set(prepared.shapes) - set(found))
-        found.update({name: prepared.shapes[name] for name in unused})
-        check_shapes(found, prepared.shapes, source="the ONNX export's initializers")
-        # The file of the canonical weights is itself the external data, so that no process has to copy them.
-        onnx_weights.refer_to(model, {name: weights.place(name) for name in weights})
-        onnx.save(model, path)
-        return Export(path, prepared.weights, unused=unused, instead=instead)
-    read_back = process.space / "onnx-weights.npz"
-    unused = _unused(process, prepared, set(prepared.shapes) - set(onnx_weights.OfModel(model)))
-    onnx_weights.add_unused(model, {name: weights[name] for name in unused})
-    check(onnx_weights.OfModel(model), prepared.shapes, source="the ONNX export's initializers")
-    onnx_weights.to_model(model, weights)
-    onnx.save(model, path)
-    npz.save_file(onnx_weights.OfModel(model), read_back)
-    return Export(path, read_back, unused=unused, instead=instead)
-
-
-def _unused(process: ReferenceProcess, prepared: Prepared, absent: Iterable[str]) -> tuple[str, ...]:
-    """Which of the weights that are absent from the graph the model does not use. It may hold others as constants."""
-    names = tuple(sorted(absent))
-    if not names:
-        return ()
-    question = messages_reference.FindUnused(inputs=str(prepared.inputs), names=names)
-    return process.worker.ask(question)
-
-
 def build_question(
     folder: ModelFolder,
     framework: str,
@@ -394,19 +304,3 @@ def reference_workers(request: Request, space: Path, names: Iterable[str]) -> li
         place = space / name
         workers.append(Worker(torch, python, place, request.threads, "cpu", request.timeout, memory=request.memory))
     return workers
-
-
-def export_onnx(folder: ModelFolder, space: Path, batch: int | None = None) -> Path:
-    """Export a model's graph from torch, with placeholder weights. Returns the file, in ``space``.
-
-    batch: the batch size of the graph; None: that of the model's spec.py.
-    """
-    if folder.spec.no_export:
-        raise Unsupported(folder.spec.no_export)
-    torch = discovery.load("torch")
-    inputs, path = space / "inputs.npz", space / "model.onnx"
-    with Worker(torch, interpreter(torch), space, host.cores(), "cpu", timeout=1800.0) as worker:
-        worker.ask(build_question(folder, "torch", None))
-        npz.save_file(probe.inputs(folder.spec, batch or folder.spec.batch, seed=0, cases=1), inputs)
-        worker.ask(messages_reference.Export(inputs=str(inputs), path=str(path)))
-    return path

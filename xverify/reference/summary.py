@@ -14,7 +14,8 @@ from ..workload.digests import file_digest, files_digest
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from .build import Export, Prepared
+from .build import Prepared
+from .exporting import Export
 from .truth import Truth
 
 

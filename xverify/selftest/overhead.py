@@ -15,7 +15,7 @@ from .. import host
 from ..errors import SubjectError
 from ..framework import discovery as frameworks
 from ..processes.command import Command, worker_command
-from ..reference.build import export_onnx
+from ..reference.exporting import export_onnx
 from ..workload.spec import find_model
 from . import byhand
 from .check import Check
