@@ -270,6 +270,17 @@ def test_the_table_of_keras_layers_has_every_layer_of_the_code():
     assert sorted(name for name in known if name not in shown and name.removesuffix("Cell") not in shown) == []
 
 
+def test_the_page_of_each_framework_shows_a_file_of_the_zoo():
+    files = {path.name for path in (ROOT / "models" / "mlp").glob("*.py")} - {"spec.py"}
+    pages = sorted((ROOT / "docs").glob("folder-*.md"))
+    text = "\n".join(page.read_text() for page in pages)
+    shown = [(ROOT / "models" / "mlp" / name).read_text() in text for name in sorted(files)]
+    assert shown == [True] * len(pages) + [True]  # JAX and numpy have one page
+    assert set(re.findall(r"`models/mlp/(\w+\.py)`", text)) == files - {"numpy.py"}
+    linked = re.findall(r"\]\((folder-\w+\.md)\)", (ROOT / "docs" / "model-folder.md").read_text())
+    assert {page.name for page in pages} <= set(linked)
+
+
 def test_the_figures_of_the_readme_are_those_of_the_evidence():
     evidence = (ROOT / "docs" / "evidence.md").read_text()
     [table] = re.findall(r"<!-- xverify mutate -->\n(.*?)\n<!--", evidence, re.DOTALL)
