@@ -1,7 +1,9 @@
 """Outputs replace what xverify wrote, and a file of the user with --force alone."""
 
+import itertools
 import json
 import os
+import tempfile
 from dataclasses import asdict
 
 import pytest
@@ -19,6 +21,42 @@ pytestmark = pytest.mark.usefixtures("in_one_process", "faulty_frameworks")
 @pytest.fixture
 def place(tmp_path):
     return Place(tmp_path)
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+def everything(*folders):
+    return {path for folder in folders for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "report", "diff", "weights digest", "weights convert", "explain", "check", "list"]
+)
+def test_a_command_writes_what_its_options_name(name, place, xverify, tmp_path_factory, monkeypatch):
+    """Beside them it leaves nothing: where it is called, in the home of the user, and in the folder of temporary files."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for variable in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        (elsewhere / variable).mkdir()
+        monkeypatch.setenv(variable, str(elsewhere / variable))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    others = {
+        "weights digest": (["weights", "digest", place.weights], ()),
+        "weights convert": (["weights", "convert", place.weights, place.folder / "made.npz"], ()),
+        "explain": (["explain", place.r], ()),
+        "check": (["check", place.port / "spec.py"], ()),  # which is refused
+        "list": (["list"], ()),
+    }
+    command, options = others.get(name) or commands(place)[name][:2]
+    command = {"run": ["run", place.port, *FAST], "diff": [*command, "--anyway"]}.get(name, command)
+    (place.folder / "here").mkdir()
+    before = everything(place.folder, elsewhere)
+    files = [(f"--{option}", place.folder / f"out{DEFAULTS[option]}") for option in options]
+    done = xverify(*command, *itertools.chain.from_iterable(files))
+    assert done.code in (0, 1, 2, 4), done.err
+    state = elsewhere / "XDG_STATE_HOME"
+    left = {each for each in everything(place.folder, elsewhere) - before if state not in each.parents}
+    assert left == {file for _, file in files} | ({place.folder / "made.npz"} if name == "weights convert" else set())
 
 
 # -- files of the user ------------------------------------------------------------------------------------------------
