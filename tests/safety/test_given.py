@@ -90,6 +90,22 @@ def write_twice(path, name, *contents):
             archive.writestr(name, content)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--inputs", "--against"])
+@pytest.mark.parametrize("name", ["x", "index"])
+def test_two_arrays_of_one_name_that_are_given_are_refused(xverify, tmp_path, model, option, name):
+    np.savez(
+        tmp_path / "r.npz",
+        **{each: RECORDED[each] for each in (("x", "index", "y") if option == "--against" else ("x", "index"))},
+    )
+    with zipfile.ZipFile(tmp_path / "r.npz") as archive:
+        contents = {info.filename: archive.read(info) for info in archive.infolist()}
+    with warnings.catch_warnings(), zipfile.ZipFile(tmp_path / "r.npz", "a") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr(f"{name}.npy", contents[f"{name}.npy"])
+    refused(xverify("check", model, option, tmp_path / "r.npz"), "r.npz", f"it holds {name!r} twice")
+
+
 @pytest.mark.skipif(not LONG, reason="a long number is float64 here")
 def test_long_numbers_that_are_no_float64_are_refused(tmp_path):
     np.savez(tmp_path / "r.npz", x=np.array([1, np.longdouble(1) + np.finfo(np.longdouble).eps, np.nan]))
