@@ -178,6 +178,6 @@ def test_a_run_whose_result_cannot_be_written_prints_its_table_and_ends_with_3(p
     assert done.out.splitlines()[-1].startswith("PASS")
     assert done.err.splitlines()[-1] == "xverify run: /dev/full cannot be written: No space left on device"
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
-    done = xverify("run", port, "--subjects", "numpy", "--rerun", 4, "--quiet", "--json", "/dev/stdout")
+    done = xverify("run", port, "--subjects", "numpy", "--rerun", 4, "--quiet", "--json", "/dev/stdout", process=True)
     assert done.code == 0
     assert done.out.startswith("{")
