@@ -56,7 +56,7 @@ def compare(left: Stored, right: Stored) -> Compared:
         if name not in told and not (graphs and difference.kind in ("missing", "extra")):
             lines.append(f"{name}: {difference.detail}")
             different += 1
-    return Compared(lines, [*_moved_sentences(moved), *sentences(relations, left, right)], different, known)
+    return Compared(lines, [*_moved_sentences(moved, left), *sentences(relations, left, right)], different, known)
 
 
 def _is_right(each: Relation, plain: Mapping[str, Difference]) -> bool:
@@ -96,12 +96,15 @@ def _by_kind(names: Iterable[str]) -> dict[str, list[str]]:
     return {kind: [name for _, name in sorted(each)] for kind, each in found.items() if len(each) > 1}
 
 
-def _moved_sentences(moved: Sequence[Relation]) -> list[str]:
+def _moved_sentences(moved: Sequence[Relation], left: Stored) -> list[str]:
     """What is wrong with tensors that have the names of others: a renaming holds only for a name that the other file lacks."""
     if len(moved) > LISTED:
         names = ", ".join(f"{each.name} ({each.other})" for each in moved[:LISTED])
-        return [f"{len(moved)} tensors have the names of others, which both files have: {names} and more"]
-    return [f"{each.name} is {each.other} of the right, and both files have both names" for each in moved]
+        return [f"{len(moved)} tensors have the names of others, and both files have these names: {names} and more"]
+    return [
+        f"{each.name} is {each.other} of the right, and both files have {'both names' if each.other in left.arrays else each.name}"
+        for each in moved
+    ]
 
 
 def _says(each: Relation, plain: Mapping[str, Difference]) -> str:
