@@ -1,5 +1,6 @@
 """The selftest of timing: its checks detect the faults that they look for, and one part is run by the command line."""
 
+import contextlib
 import json
 import math
 import random
@@ -210,3 +211,18 @@ def test_unknown_checks(xverify):
     done = xverify("selftest", "timing", "--only", "cheat")
     assert done.code == 2
     assert "cheats" in done.err
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(0.4, True), (0.99, True), (1.01, False)])
+def test_bounds_above_the_speed_alone_fail(monkeypatch, factor, passed):
+    def time_adapters(subject, **settings):
+        alone = timing.BATCH / timing.PACE
+        busy = settings["rerun"] == 40
+        speed = SimpleNamespace(fps=alone, counted=not busy, at_least=factor * alone if busy else None)
+        return SimpleNamespace(rows=[SimpleNamespace(speed=speed)])
+
+    monkeypatch.setattr(timing, "time_adapters", time_adapters)
+    monkeypatch.setattr(timing, "_occupied", lambda cores: contextlib.nullcontext())
+    checks = list(timing.KINDS["bounds"](20, lambda text: None))
+    assert [check.passed for check in checks] == [passed, passed]
+    assert all(check.found.startswith(f"holds in {20 * passed} of 20, {factor:.2f} of the speed") for check in checks)

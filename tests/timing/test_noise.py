@@ -1,5 +1,6 @@
 import itertools
 import os
+import re
 import subprocess
 import sys
 import time
@@ -97,8 +98,7 @@ def test_the_process_that_uses_the_core_is_named(monkeypatch):
     finally:
         os.kill(pid, 9)
     assert said is not None
-    assert f"(process {pid})" in said
-    assert "of a core: python" in said
+    assert re.fullmatch(r"other processes took \d\.\d of \d+ cores, most of it python\S*( \(load [\d.]+\))?", said)
 
 
 @linux
@@ -115,5 +115,5 @@ def test_this_process_is_never_reported_as_the_culprit(monkeypatch):
     ran = sum(run for run, _ in after.tasks.values()) - sum(run for run, _ in before.tasks.values())
     assert 0.05 < ran < 0.5
     assert gate.culprit() is None
-    monkeypatch.setattr(noise, "os", SimpleNamespace(getpid=lambda: 0))
+    monkeypatch.setattr(noise, "os", SimpleNamespace(getpid=lambda: 0, getloadavg=os.getloadavg))
     assert gate.culprit() is not None, "another process with this use of a core is named"

@@ -29,6 +29,7 @@ EXIT_CODES = {
 KINDS = (
     "cheats",
     "slower",
+    "bounds",
     "equals",
     "overhead",
     "script",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,9 @@ from .. import host, messages
 from ..processes.worker import Worker
 from ..results.records import Memory, Sample
 from ..timing import plan
-from ..timing.noise import Gate, look
+from ..timing.bounds import MOST_SECONDS, SERIES, Bounds, Series, pieces
+from ..timing.bounds import bounds as of_series
+from ..timing.noise import Gate, explained, look
 from ..workload.request import Request
 from ..workload.spec import ModelSpec
 from .stages import Repeated, TimedBlock
@@ -139,6 +142,18 @@ def time_block(
     noisy = gate.block(before, look(worker.pid))
     timed = Sample(index, case, calls, reply.seconds, run)
     return TimedBlock(timed, noisy, keep, reply.unfinished_seconds or 0.0, peak)
+
+
+def bounds(worker: Worker, seconds_per_call: float) -> Bounds:
+    """Bounds of the seconds of an undisturbed call, from series of short pieces on a machine that is too busy for blocks."""
+    calls, count = pieces(seconds_per_call)
+    series: list[Series] = []
+    begun = time.monotonic()
+    while len(series) < SERIES and (not series or time.monotonic() - begun < MOST_SECONDS):
+        before = look(worker.pid)
+        seconds = worker.ask(messages.Pieces(calls, count)).seconds
+        series.append(Series(seconds, calls, explained(before, look(worker.pid))))
+    return of_series(series)
 
 
 def output_bytes(spec: ModelSpec, batch: int) -> int:

@@ -66,15 +66,16 @@ class ProcessRuns(Generic[Timed]):
         with self.clock.doing("warming"):
             self._warm()
         with self.clock.doing("timing"):
-            active = [each for each in self.candidates if each.active]
+            active, noisy = [each for each in self.candidates if each.active], False
             if active and not self.request.no_timing:
                 timed = rounds.interleave(active, self.request, self.effort, self.clock.left, self.listener)
                 self.noise.add(timed.gate)
+                noisy = timed.gate.noisy and self.clock.left is None
                 if timed.gate.rounds < timed.planned:
                     self._cut(f"the timing after {timed.gate.rounds} of {timed.planned} rounds")
         with self.clock.doing("judging"):
             for candidate in self.candidates:
-                candidate.finish()
+                candidate.finish(noisy)
             self.seconds.append(time.monotonic() - begun)
 
     def _warm(self) -> None:

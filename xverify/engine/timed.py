@@ -221,8 +221,11 @@ class TimedCandidate:
         if self.alive or not self.process_runs:
             self.timed = timed
 
-    def finish(self) -> None:
-        """After timing: measure memory, compute the input cases that no timed call computed, and record the process run."""
+    def finish(self, noisy: bool = False) -> None:
+        """After timing: measure memory, compute the input cases that no timed call computed, and record the process run.
+
+        noisy: whether the machine was too busy for its blocks, so that its speed is bounded by short pieces.
+        """
         warmed, run = self.warmed, self.process_run()
         if not self.active or warmed is None or run is None:
             return
@@ -238,6 +241,9 @@ class TimedCandidate:
             again = measure_again(self.worker, self.measurements(), self.run)
             self.again = replace(again, pairs=again.pairs or self.again.pairs)
             run = replace(run, retraces=retraces, faults_per_call=per_call, repeated_blocks=again.blocks)
+            if noisy and not self.request.trains:
+                found = measuring.bounds(self.worker, self.seconds_per_call)
+                run = replace(run, fastest_seconds=found.fastest, least_seconds=found.least)
             self.process_runs += (run,)
 
     def _measure(self, warmed: Warmed) -> None:

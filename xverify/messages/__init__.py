@@ -234,6 +234,21 @@ class Block(Request[Timed]):
 
 
 @dataclass(frozen=True)
+class PiecesTimed:
+    """Pieces of a series were timed. seconds: of each piece."""
+
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Pieces(Request[PiecesTimed]):
+    """Time ``count`` pieces of ``calls`` calls without a pause, on the input cases in turn."""
+
+    calls: int
+    count: int
+
+
+@dataclass(frozen=True)
 class GraphCount(Request[int | None]):
     """Count the graphs that the callable has made so far; None when its mode makes no graphs."""
 

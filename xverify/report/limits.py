@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..results.records import Result
+from .bounded import bounded
+from .conditions import command
 
 HEADING, MORE = "Limits:", "--details prints more"
 
@@ -86,6 +88,8 @@ def _speed(result: Result) -> Iterator[str]:
     runs = max((len(row.speed.launches) or 1 for row in result.rows if row.speed), default=0)
     if result.noise.dropped and result.noise.refusal:
         yield f"TOO NOISY for a verdict on speed: {result.noise.refusal}"
+        yield from bounded(result)
+        yield f"on a quiet machine: {command(result)}"
     elif result.settings.no_timing:
         yield "speed not measured, as --no-timing asks"
     elif runs == 0:

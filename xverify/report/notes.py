@@ -9,6 +9,7 @@ from ..results.records import Layers, Result, Row
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
+from .bounded import bounded
 
 PHASES = ("starting", "warming", "timing", "judging")
 FEW = 4  # names in a sentence
@@ -76,6 +77,7 @@ def speed_sentences(result: Result) -> Iterator[str]:
         yield "Elapsed: all timed rounds together, also noisy ones; the other figures of speed are medians of the quiet rounds"
     if result.noise.rounds:
         yield _noise(result)
+        yield from bounded(result)
 
 
 def coverage(layers: Layers) -> str:

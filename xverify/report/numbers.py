@@ -16,6 +16,14 @@ def figure(value: float | None) -> str:
     return f"{float(f'{value:.4g}'):,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
+def bound(value: float | None, above: bool) -> str:
+    """A bound with two significant digits, rounded to the safe side. above: whether it bounds from above."""
+    if value is None:
+        return ABSENT
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return figure((math.ceil if above else math.floor)(value / step) * step)
+
+
 def published(value: float) -> str:
     """A published figure, with at most five significant digits: ``2,169``, ``80.5``."""
     return f"{float(f'{value:.5g}'):,}".removesuffix(".0")

@@ -37,6 +37,8 @@ class ProcessRun:
     retraces: number of graphs that were made during timing; None for a mode that makes no graphs.
     faults_per_call: page faults per call.
     repeated_blocks: blocks that were timed again to confirm that 2n calls take less than twice the time of n calls.
+    fastest_seconds, least_seconds: bounds of the seconds of a call, on a machine that is too busy to measure it: those of the
+        fastest calls, and those that no disturbance explains; None where they were not measured.
     """
 
     launch: int
@@ -50,6 +52,8 @@ class ProcessRun:
     retraces: int | None = None
     faults_per_call: float | None = None
     repeated_blocks: tuple[Sample, ...] = ()
+    fastest_seconds: float | None = None
+    least_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Speed:
     noisy: whether the verdict is REFUSED for noise alone.
     counted: whether the speed is a measurement; False when the verdict is REFUSED.
     not_counted: why it is not counted, in a few words; None when it is. ``reason`` is the whole sentence.
+    at_least, at_most: bounds of the undisturbed items per second where the machine was too busy to measure them, and no verdict;
+        None where there is none.
     """
 
     fps: float
@@ -94,6 +100,8 @@ class Speed:
     noisy: bool = False
     counted: bool = True
     not_counted: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
 
     def __post_init__(self) -> None:
         if self.verdict is not None:

@@ -12,8 +12,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -27,12 +28,14 @@ from . import byhand
 from .alternation import compare_with_script
 from .check import Check, Say
 from .overhead import compare_with_loop
-from .planted._work import SLOWER
+from .planted._work import PACE, SLOWER
 from .simulation import CHANCE, simulated_checks
 
 HERE = Path(__file__).parent
 # The planted slowdown is exact only to this relative amount, and a measured interval may be narrower.
 EXACT = 0.001
+BATCH = 4  # items of a call of the selftest's model
+HOLDS = 0.95  # share of the stated bounds that must hold
 # The cores that subjects may use; [] for all. ``busy`` sets it.
 CORES: list[int] = []
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends when its parent ends
@@ -63,15 +66,29 @@ def busy(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
+    cores = _cores()
+    with _occupied(cores[-1:] if len(cores) > 1 else []):
+        CORES[:] = cores[:1] if len(cores) > 1 else []
+        try:
+            yield
+        finally:
+            CORES.clear()
+
+
+def _cores() -> list[int]:
+    """The cores that this process may use; [] where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+@contextmanager
+def _occupied(cores: list[int]) -> Iterator[None]:
+    """Another process that never waits, on these cores; on any where there is none."""
     process = subprocess.Popen(program(sys.executable, BUSY), start_new_session=True)
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) > 1:
-        psutil.Process(process.pid).cpu_affinity(cores[-1:])
-        CORES[:] = cores[:1]
     try:
+        if cores:
+            psutil.Process(process.pid).cpu_affinity(cores)
         yield
     finally:
-        CORES.clear()
         host.kill_group(process)
         process.wait()
 
@@ -86,9 +103,9 @@ def checks(runs: int, only: Sequence[str], say: Say) -> Iterator[Check]:
             yield from check(runs, say)
 
 
-def time_adapters(*subjects: str, effort: str = "standard", cases: int = 1) -> Result:
+def time_adapters(*subjects: str, effort: str = "standard", cases: int = 1, **settings: Any) -> Result:  # as run's
     """Run the model of the selftest on planted adapters."""
-    return run(HERE / "model", subjects, effort=effort, threads=1, cases=cases, pin=CORES)
+    return run(HERE / "model", subjects, effort=effort, threads=1, cases=cases, **{"pin": CORES, **settings})
 
 
 def equals(runs: int, say: Say) -> Iterator[Check]:
@@ -162,6 +179,34 @@ def cheats(runs: int, say: Say) -> Iterator[Check]:
         yield Check(f"an adapter that cheats: {how}", "caught" if caught else f"missed: {reason}", "caught", caught)
 
 
+def bounds(runs: int, say: Say) -> Iterator[Check]:
+    """Bound speeds beside two processes on the core of the subject: a speed that is known, and one that is measured before."""
+    core = (CORES or _cores())[:1]
+    for subject in ("paced", "work"):
+        kept: list[float] = []
+        for index in range(runs):
+            truth = None if subject == "work" else BATCH / PACE
+            if truth is None:
+                speed = time_adapters(subject, effort="quick", pin=core, warmup=10, rerun=80).rows[0].speed
+                truth = speed.fps if speed is not None and speed.counted else None
+            with ExitStack() as stack:
+                for _ in range(2):
+                    stack.enter_context(_occupied(core))
+                speed = time_adapters(subject, effort="quick", pin=core, warmup=10, rerun=40).rows[0].speed
+            stated = speed.at_least if speed is not None else None
+            if truth is not None and stated is not None:
+                kept.append(stated / truth)
+            say(f"bounds: run {index + 1} of {runs}: {subject} at least {stated} items/s, alone {truth}")
+        held = sum(ratio <= 1 for ratio in kept)
+        middle = f", {statistics.median(kept):.2f} of the speed alone in the middle" if kept else ""
+        yield Check(
+            f"at least N a second on a busy core, {subject}",
+            f"holds in {held} of {len(kept)}{middle}; {runs - len(kept)} of {runs} runs have no bound or no speed alone",
+            "19 in 20",
+            held >= HOLDS * len(kept) if kept else None,
+        )
+
+
 def overhead(runs: int, say: Say) -> Iterator[Check]:
     """Compare the harness with a loop written by hand, for each installed framework."""
     cases = ((name, model, task) for model, task in byhand.CASES for name in byhand.BY_TASK[task])
@@ -183,6 +228,7 @@ def _told(found: Iterator[Check], say: Say) -> Iterator[Check]:
 KINDS: dict[str, Callable[[int, Say], Iterator[Check]]] = {
     "cheats": cheats,
     "slower": slower,
+    "bounds": bounds,
     "equals": equals,
     "overhead": overhead,
     "script": script,

@@ -25,9 +25,11 @@ from pathlib import Path
 
 import psutil
 
+from .. import host
 from ..results.records import NoiseSummary
 
 LIMIT = 0.05  # the 5% of this description
+SPEED_CHANGED = "the machine's speed"  # the reason of a round in which the canary differs from its median
 MAX_DROPPED = 0.3  # greatest share of noisy rounds for which speeds are still judged
 # Seconds of one unit of /proc/stat.
 TICK = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
@@ -76,6 +78,12 @@ def used(before: Moment, after: Moment) -> tuple[float, float, float, float]:
     waits = (wait - before.tasks.get(task, (0.0, 0.0))[1] for task, (_, wait) in after.tasks.items())
     others = after.busy - before.busy - ran - (after.own - before.own)
     return after.at - before.at, max(waits, default=0.0), others, after.steal - before.steal
+
+
+def explained(before: Moment, after: Moment) -> float:
+    """Seconds between two moments that waiting of any thread for a core, and the hypervisor, can have taken."""
+    waits = math.fsum(wait - before.tasks.get(task, (0.0, 0.0))[1] for task, (_, wait) in after.tasks.items())
+    return waits + max(0.0, after.steal - before.steal)
 
 
 def _reason(delay: float, others: float, steal: float) -> str | None:
@@ -133,7 +141,7 @@ class Gate:
             return None
         drift = abs(best / statistics.median(self.canaries) - 1)
         self.most["canary"] = max(self.most["canary"], drift)
-        return "the machine's speed" if drift > LIMIT else None
+        return SPEED_CHANGED if drift > LIMIT else None
 
     def round(self, reasons: set[str]) -> str | None:
         """Count a round. reasons: why its blocks are noisy. Returns why the round is dropped; None when it counts."""
@@ -142,22 +150,29 @@ class Gate:
         self.reasons.update(reasons)
         return ", ".join(sorted(reasons)) or None
 
+    @property
+    def noisy(self) -> bool:
+        """Whether too many rounds were noisy."""
+        return self.dropped > MAX_DROPPED * self.rounds
+
     def culprit(self) -> str | None:
-        """A sentence that names the process that used most processor time since this gate was made.
+        """A sentence on the processor time that other processes took since this gate was made, and which one took most of it.
 
         Processes of this run are left out. None when no other process used more than LIMIT of a core.
         """
         seconds = time.perf_counter() - self.since
         own = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
         found = [
-            (used - self.processes.get(pid, (0.0, ""))[0], pid, name)
+            (used - self.processes.get(pid, (0.0, ""))[0], name)
             for pid, (used, name) in _cpu_by_process().items()
             if pid not in own
         ]
-        used, pid, name = max(found, default=(0.0, 0, ""))
+        used, name = max(found, default=(0.0, ""))
         if used / seconds < LIMIT:
             return None
-        return f"another process uses {used / seconds:.1f} of a core: {name} (process {pid})"
+        every = math.fsum(max(0.0, each) for each, _ in found) / seconds
+        load = f" (load {os.getloadavg()[0]:.1f})" if hasattr(os, "getloadavg") else ""
+        return f"other processes took {every:.1f} of {host.cores()} cores, most of it {name}{load}"
 
 
 class Seen:
@@ -185,12 +200,10 @@ class Seen:
         if not found.rounds or found.dropped / found.rounds <= MAX_DROPPED:
             return None
         why = ", ".join(f"{reason} in {count}" for reason, count in Counter(found.reasons).most_common())
-        remedy = (
-            f"{found.culprit}: stop it, or wait until it ends"
-            if found.culprit
-            else "no process of this system explains it: run again later, or on another machine"
-        )
-        return f"{found.dropped} of {found.rounds} rounds were noisy ({why}), the limit is {MAX_DROPPED:.0%}; {remedy}"
+        taken = [found.culprit or "no process of this system explains it"]
+        if found.most.get("steal"):
+            taken.append(f"the hypervisor took up to {found.most['steal']:.0%} of a core")
+        return f"{found.dropped} of {found.rounds} rounds were noisy ({why}), the limit is {MAX_DROPPED:.0%}; {', '.join(taken)}"
 
     def describe(self) -> NoiseSummary:
         """The record for the result file."""

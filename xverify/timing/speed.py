@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 
 from ..results.records import ProcessRun, Sample, Speed
 from ..results.verdicts import SpeedVerdict, Verdict
+from . import bounds
 from . import statistics as timing
+from .noise import SPEED_CHANGED
 
 MAX_UNSTEADY = 0.3  # share of process runs that may have been timed before their warm-up was over
 
@@ -101,8 +103,31 @@ def speeds(candidates: Sequence[Measurements], refused: str | None = None) -> li
             verdict, reason = None, f"no verdict beside a baseline that is refused: {refusals[0].reason}"
         for_noise = why is not None and fault(each) is None
         short = why.short if why else None
-        result.append(replace(found, verdict=verdict, reason=reason, noisy=for_noise, not_counted=short))
+        known = bounded(each) if for_noise and why is noisy else (None, None)
+        result.append(
+            replace(
+                found,
+                verdict=verdict,
+                reason=reason,
+                noisy=for_noise,
+                not_counted=short,
+                at_least=known[0],
+                at_most=known[1],
+            )
+        )
     return result
+
+
+def bounded(candidate: Measurements) -> tuple[float | None, float | None]:
+    """Bounds of the undisturbed items per second: (at least, at most); see ``bounds``."""
+    runs = candidate.process_runs
+    fastest = [run.fastest_seconds for run in runs if run.fastest_seconds is not None]
+    if not fastest:  # the fastest blocks, but none in which the machine may have been faster than usual
+        steady = [each for each in candidate.samples if SPEED_CHANGED not in (each.dropped or "")]
+        blocks = timing.by_process_run(steady).values()
+        fastest = [bounds.low([each.seconds / each.calls for each in found]) for found in blocks]
+    least = [run.least_seconds for run in runs if run.least_seconds is not None]
+    return bounds.at_least(fastest, candidate.batch), candidate.batch / min(least) if least else None
 
 
 def log_ratios(candidate: Measurements, baseline: Measurements) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from itertools import repeat
+from itertools import cycle, islice, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from .. import messages
 from ..errors import SubjectError
 from ..framework.capture import Recorder, ReplacingRecorder, first_items
-from ..messages import Block, Captured, Prepared, Timed, Warmed
+from ..messages import Block, Captured, PiecesTimed, Prepared, Timed, Warmed
 from ..weights import npz
 from ..weights.names import rename_layers
 from .handlers import Group
@@ -40,6 +40,23 @@ def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
         wait(outputs)
     wait(())
     return clock() - start, outputs
+
+
+def time_pieces(state: State, calls: int, count: int) -> tuple[float, ...]:
+    """Time this number of pieces, each of this number of calls on the cases in turn, without a pause between them."""
+    call, wait, clock, blocking = state.call, state.runner.wait, state.clock, state.runner.blocking
+    cases = cycle(state.cases)
+    wait(())
+    edges = [clock()]
+    for _ in repeat(None, count):
+        for inputs in islice(cases, calls):
+            outputs = call(*inputs)
+            if not blocking:
+                wait(outputs)
+        if not blocking:
+            wait(())
+        edges.append(clock())
+    return tuple(end - start for start, end in pairwise(edges))
 
 
 class Timing(Group):
@@ -90,6 +107,11 @@ class Timing(Group):
             unfinished = first - (state.clock() - start)
         npz.save_file(arrays, Path(request.keep))
         return Timed(seconds, unfinished)
+
+    def pieces(self, request: messages.Pieces) -> PiecesTimed:
+        """Time a series of pieces."""
+        with self.state.context():
+            return PiecesTimed(time_pieces(self.state, request.calls, request.count))
 
     def graph_count(self, request: messages.GraphCount) -> int | None:
         """Count the graphs that the callable has made so far."""

@@ -1,0 +1,23 @@
+"""What is known of speeds that the machine was too busy to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..results.records import Result
+from ..timing.bounds import Bounded, orders
+from . import numbers
+from .rows import rate_unit
+
+
+def bounded(result: Result) -> Iterator[str]:
+    """What is known of speeds that could not be measured, and of their order."""
+    rate = rate_unit(result.item)
+    known = [Bounded(row.subject, row.speed.at_least, row.speed.at_most) for row in result.rows if row.speed]
+    for each in known:
+        if each.at_least is not None:
+            least = numbers.bound(each.at_least, above=False)
+            yield f"{each.subject}: at least {least} {rate} (fastest calls), not a verdict"
+    for fast, slow in orders(known):
+        most = numbers.bound(slow.at_most, above=True)
+        yield f"{fast.subject} is faster than {slow.subject}: at most {most} {rate}, and no disturbance explains the difference"
