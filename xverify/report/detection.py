@@ -37,14 +37,15 @@ def undetermined(row: Row) -> Iterator[str]:
     Fewer than FEW of an output are left to the result file, except where they are decisions.
     """
     precision = row.precision.name if row.precision is not None and row.precision.is_narrow else "float32"
+    cases: dict[tuple[str, str], list[str]] = {}
     for tensor in row.error.tensors if row.error is not None else ():
         decides = tensor.local_ratio is None  # a whole number, such as the best class
         if tensor.undetermined >= FEW or (tensor.undetermined and decides):
             where = _where(tensor.undetermined_at)
-            yield (
-                f"{tensor.output}, case {tensor.case}: {_percent(tensor.undetermined)} of the values have no digit that "
-                f"{precision} determines, and no verdict" + (f" ({where})" if where else "")
-            )
+            says = f"{_percent(tensor.undetermined)} of the values have no digit that {precision} determines, and no verdict"
+            cases.setdefault((tensor.output, says + (f" ({where})" if where else "")), []).append(str(tensor.case))
+    for (output, says), found in cases.items():
+        yield f"{output}, case{'s' * (len(found) > 1)} {few(found)}: {says}"
 
 
 def _percent(share: float) -> str:

@@ -15,7 +15,7 @@ from ..results.verdicts import Verdict
 from ..verdict import limits
 from . import numbers
 from .notes import coverage, few
-from .tables import Column, FirstThatFits, borderless
+from .tables import Column, FirstThatFits, borderless, ending
 from .text import escape
 
 LOW, HIGH, WIDTH = 0.1, 1e6, 35  # R at the two ends of the bar, and the number of characters between them
@@ -139,13 +139,8 @@ def _tables(layers: list[LayerError]) -> Iterator[Table]:
         columns = [column for column in COLUMNS if column.title not in DISPENSABLE[:left_out]]
         yield _table(layers, columns, 0)
     for longest in NAMES:
-        shortened = [replace(each, layer=_shortened(each.layer, longest)) for each in layers]
+        shortened = [replace(each, layer=ending(each.layer, longest)) for each in layers]
         yield _table(shortened, columns, 0)
-
-
-def _shortened(name: str, longest: int) -> str:
-    """The end of a name, which tells it from others."""
-    return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
 def _table(layers: list[LayerError], columns: Sequence[Column[LayerError]], width: int) -> Table:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -11,10 +12,12 @@ from ..results.figures import Figures
 from ..results.precision import LayerCost, Quantisation
 from ..results.records import Row
 from . import numbers
-from .tables import Column, borderless, table
+from .tables import Column, FirstThatFits, Titled, borderless, ending, narrower, table
 from .text import escape
 
 SHOWN = 5  # layers, unless all are asked for
+NAMES, SHORTEST = (1000, 32), (24, 16, 8)  # characters of a name, while columns can be left out and then
+DISPENSABLE = ("module", "inputs dB", "weights dB", "own result dB", "kind")  # columns to leave out, in this order
 COARSE = 4.0  # how many times larger than necessary a scale is printed in red
 
 
@@ -25,9 +28,21 @@ def render(row: Row, out: Console, everything: bool = False) -> None:
         return
     out.print(f"\n[bold]{escape(row.subject)}[/]: what its quantisation costs, by layer")
     if found.layers:
-        out.print(table(COLUMNS, found.layers[: None if everything else SHOWN], made=borderless()))
+        out.print(FirstThatFits(_tables(found.layers[: None if everything else SHOWN])))
     for line in _lines(found, everything):
         out.print(f"  {escape(line)}")
+
+
+def _tables(layers: Sequence[LayerCost]) -> Iterator[Titled]:
+    """Tables that need less and less width: with shorter titles, with the ends of long names, and with fewer columns."""
+    for columns in narrower(COLUMNS, DISPENSABLE):
+        for longest in NAMES:
+            named = [
+                replace(each, layer=ending(each.layer, longest), module=ending(each.module, longest)) for each in layers
+            ]
+            yield table(columns, named, made=borderless())
+    for longest in SHORTEST:
+        yield table(columns, [replace(each, layer=ending(each.layer, longest)) for each in layers], made=borderless())
 
 
 def _lines(found: Quantisation, everything: bool) -> Iterator[str]:

@@ -130,6 +130,11 @@ def narrower(columns: Sequence[Column[T]], dispensable: Sequence[str]) -> Iterat
             yield list(kept.values())
 
 
+def ending(name: str, longest: int) -> str:
+    """The end of a name, which tells it from others, where it has more than this number of characters."""
+    return name if len(name) <= longest else f"…{name[1 - longest :]}"
+
+
 def markdown(head: Iterable[str], rows: Iterable[Iterable[str]], rule: str = "---:") -> list[str]:
     """The lines of a Markdown table.
 
