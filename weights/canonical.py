@@ -249,7 +249,7 @@ def check_shapes(
     missing = sorted(set(expected) - set(found))
     extra = sorted(set(found) - set(expected))
     other = {name: found[name] for name in sorted(set(found) & set(expected)) if found[name] != tuple(expected[name])}
-    shapes = [f"{name}: file {shape}, model {tuple(expected[name])}" for name, shape in other.items()]
+    shapes = [f"{name}: given {shape}, model {tuple(expected[name])}" for name, shape in other.items()]
     if not (missing or extra or shapes):
         return
     parts = []

@@ -133,11 +133,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     import difflib  # imported here, because only error messages need it
 
     names = list(known)
-    # "torhc" is compared with "torch", too, where the known name is "torch:eager".
+    # "torhc" is compared with "torch", too, where the known name is "torch:eager". Dashes would make all options similar.
     spellings = {
-        spelling: known_name for known_name in reversed(names) for spelling in (known_name.split(":")[0], known_name)
+        spelling.lstrip("-"): known_name
+        for known_name in reversed(names)
+        for spelling in (known_name.split(":")[0], known_name)
     }
-    close = difflib.get_close_matches(name, spellings, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.lstrip("-"), spellings, n=1, cutoff=0.5)
     return f"; did you mean {spellings[close[0]]!r}?" if close else "."
 
 

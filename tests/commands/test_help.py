@@ -64,6 +64,7 @@ def test_the_list_of_commands_is_grouped_and_complete(capsys):
             "xverify run",
         ),
         (["run", "--bacth=8"], "xverify run: unknown option '--bacth'; did you mean '--batch'?", "xverify run"),
+        (["run", "mlp", "--dtype", "float16"], "xverify run: unknown option '--dtype'.", "xverify run"),
         (["run", "mlp", "-z"], "xverify run: unknown option '-z'.", "xverify run"),
         (["run", "mlp", "again"], "xverify run: unexpected argument 'again'", "xverify run"),
         (["run"], "xverify run: the following arguments are required: MODEL|FOLDER", "xverify run"),

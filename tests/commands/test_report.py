@@ -55,7 +55,10 @@ def test_report_prints_the_format_alone(format, begins, written, capsys):
 def test_report_writes_files_and_ends_with_the_worst_exit_code(written, tmp_path, capsys):
     write(of_files(), tmp_path / "files.json")
     assert main(["report", str(tmp_path / "files.json"), str(written), *options(tmp_path)]) == 1
-    assert capsys.readouterr().out == ""
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"FAIL: 2 results; wrote {tmp_path / 'out.html'}, ")
+    assert said.err.count("\n") == 1
     assert len(list(junitparser.JUnitXml.fromfile(str(tmp_path / "out.junit")))) == 2
     assert (tmp_path / "out.markdown").read_text().startswith("# FAIL: 2 results")
     assert list(pandas.read_csv(tmp_path / "out.csv")["model"]) == ["model.onnx"] * 2 + ["mlp"] * 3

@@ -100,7 +100,7 @@ from xverify.framework.adapter import Framework
 
 class Adapter(Framework):
     name = "broken"
-    needs = {{}}
+    needs, modes = {{}}, {{}}
 
     @classmethod
     def subjects(cls):

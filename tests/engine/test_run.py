@@ -244,6 +244,15 @@ def test_a_spec_with_wrong_shapes_is_refused(xverify, tmp_path, spec, model, cod
     assert says in done.err + done.out
 
 
+@WITHIN
+def test_a_reference_that_fails_is_told_once(xverify, tmp_path):
+    folder = write_folder(tmp_path / "port", ("numpy", "honest"), SPEC.replace('("N", 8)', '("N", 9)'))
+    done = xverify("run", folder, "--subjects", "numpy,honest", "--no-timing")
+    assert done.code == 3
+    assert done.out.count("ValueError") == 1
+    assert "numpy, honest: the reference numpy could not run" in done.out
+
+
 @pytest.mark.slow
 @WITHIN
 def test_weights_come_from_the_folder_or_from_the_user(xverify, tmp_path):
@@ -264,7 +273,7 @@ def test_weights_come_from_the_folder_or_from_the_user(xverify, tmp_path):
     for change, says in (
         (lambda w: w.pop("fc1.bias"), "1 missing (fc1.bias)"),
         (lambda w: w.update(extra=np.ones(2, np.float32)), "1 unexpected (extra)"),
-        (lambda w: w.update({"fc2.bias": np.ones(4, np.float32)}), "fc2.bias: file (4,), model (3,)"),
+        (lambda w: w.update({"fc2.bias": np.ones(4, np.float32)}), "fc2.bias: given (4,), model (3,)"),
         (lambda w: w["fc2.bias"].__setitem__(1, np.nan), "fc2.bias[1] is nan"),
     ):
         broken = {name: array.copy() for name, array in other.items()}

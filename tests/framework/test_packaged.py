@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from xverify.environments import store
+from xverify.errors import UsageError
 from xverify.framework import discovery
 
 if sys.version_info >= (3, 11):
@@ -54,3 +55,34 @@ def test_a_framework_that_pyproject_does_not_know_is_found():
         "mypy does not skip novel",
         "the parent may import novel",
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (
+            'name = "mine"; needs = {}',
+            'class Adapter lacks modes = {"eager": function}; see docs/adding-a-framework.md',
+        ),
+        ("modes = {}", 'class Adapter lacks name = "mine", needs = {"package": "module"}; see'),
+    ],
+)
+def test_an_adapter_without_what_each_defines_is_one_clear_line(tmp_path, monkeypatch, code, says):
+    header = "from xverify.framework.adapter import Framework\n\n\nclass Adapter(Framework):\n    "
+    (tmp_path / "mine.py").write_text(header + code + "\n")
+    monkeypatch.setenv("XVERIFY_FRAMEWORKS", str(tmp_path))
+    with pytest.raises(UsageError) as raised:
+        discovery.load("mine")
+    assert str(raised.value).startswith(f"{tmp_path / 'mine.py'}: {says}")
+
+
+def test_a_home_that_cannot_be_written_is_told_by_jittor(tmp_path):
+    from xverify.errors import Failed
+    from xverify.frameworks.jittor.adapter import check_cache
+
+    check_cache(tmp_path / ".cache" / "jittor")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        Failed, match=r"Jittor cannot write into its cache .*file/.cache.*; name a home folder that can be"
+    ):
+        check_cache(tmp_path / "file" / ".cache" / "jittor")

@@ -1,10 +1,14 @@
 """The last line of a report counts every row, so that its verdict, its counts and the exit code agree."""
 
+from dataclasses import replace
+
 import pytest
+from helpers.sampleresults import RESULT
 
 from xverify.commands._main import EXIT_CODES
+from xverify.report import content
 from xverify.report.notes import tally
-from xverify.results.records import Error, Row, overall
+from xverify.results.records import INTERRUPTED, Error, Row, overall
 from xverify.results.verdicts import Outcome
 
 
@@ -36,3 +40,17 @@ def test_the_meanings_of_exit_codes_name_the_verdicts_that_lead_to_them():
     assert all(word in EXIT_CODES[1] for word in ("DIFFERENT", "INVALID", "--strict", "DRIFT"))
     assert "interrupted" in EXIT_CODES[3]
     assert "UNTESTED" in EXIT_CODES[4]
+
+
+def test_a_row_that_the_user_interrupted_is_not_called_a_failed_one():
+    stopped = replace(row(status="failed"), reason=INTERRUPTED)
+    assert tally([row("EQUAL"), stopped], "subjects") == "1 of 2 subjects EQUAL, 1 interrupted"
+    assert (stopped.outcome, stopped.status, content.verdict(stopped)) == ("interrupted", "failed", "interrupted")
+    assert replace(stopped, reason="ValueError: no").outcome == "failed"
+
+
+def test_a_reason_that_several_rows_have_is_told_once():
+    rows = [replace(row(status="failed"), subject=name, reason="no reference") for name in ("a", "b")]
+    rows += [replace(row(status="failed"), subject="c", reason="another")]
+    found = [(each.subject, each.text) for each in content.reasons(replace(RESULT, rows=tuple(rows)))]
+    assert found == [("a, forward, b, forward", "no reference"), ("c, forward", "another")]

@@ -81,7 +81,7 @@ def test_check_lists_missing_and_unexpected_names():
     assert "f.pt do not fit the model" in text
     assert "1 missing (b)" in text
     assert "1 unexpected (bb)" in text
-    assert "c: file (2, 1), model (1, 2)" in text
+    assert "c: given (2, 1), model (1, 2)" in text
     check({name: np.zeros(shape) for name, shape in expected.items()}, expected)
 
 

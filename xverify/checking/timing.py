@@ -17,7 +17,7 @@ from ..engine.process_runs import ProcessRuns
 from ..errors import Failed, SubjectError
 from ..framework.modelfile import Tensor
 from ..processes import allocator
-from ..results.records import Error, Result, Row, Settings, overall
+from ..results.records import INTERRUPTED, Error, Result, Row, Settings, overall
 from ..results.verdicts import SEVERITY, Outcome
 from ..timing.noise import Seen
 from ..weights import npz
@@ -190,7 +190,7 @@ class FileTiming:
             complete = False
             self.notes.append("interrupted: the result contains what was measured until then")
             for file in self.files:
-                file.abandon("interrupted by the user")
+                file.abandon(INTERRUPTED)
         finally:
             self.background.shutdown(wait=False, cancel_futures=True)
             for worker in (*(each.worker for each in self.files), *(worker for worker, _ in self.runs.coming.values())):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from ..errors import shown
 from ..report.options import Page, Tables
 from ..report.outputs import of_results
 from ..workload.declaration import declared
@@ -42,8 +44,10 @@ def main(args: argparse.Namespace) -> int:
     found = sources(args.files)
     results = [each.result for each in found]
 
+    written = [str(path) for name in outputs.FILES if (path := getattr(args, name)) is not None]
+
     def show() -> None:
-        if any(getattr(args, name) for name in outputs.FILES):
+        if written:
             return
         out = terminal.console()
         for name, _, result in found:
@@ -51,4 +55,7 @@ def main(args: argparse.Namespace) -> int:
             terminal.render(result, out, file=file, details=args.details)
 
     outputs.deliver(args, of_results(results), show, summary=False)
+    if written:  # on standard error, because a file may be /dev/stdout
+        told = content.tally(results[0]) if len(results) == 1 else f"{len(results)} results"
+        print(shown(f"{content.conclusion(*results)}: {told}; wrote {', '.join(written)}"), file=sys.stderr)
     return content.worst(results).exit_code

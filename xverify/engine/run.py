@@ -22,7 +22,7 @@ from ..reference import activations, build, exporting, summary, truth
 from ..reference.build import Prepared, ReferenceProcess
 from ..reference.exporting import Export
 from ..results import file as result_file
-from ..results.records import Host, Result, Speed, WeightsSummary, overall
+from ..results.records import INTERRUPTED, Host, Result, Speed, WeightsSummary, overall
 from ..timing.noise import Seen
 from ..timing.speed import speeds
 from ..verdict import outputs
@@ -67,6 +67,7 @@ class Run:
         )  # digests of the files as they are before anything is measured
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
+        self.told = ""  # the end of a sentence that every row has as its reason
         self.clock = clock or Clock(request.max_seconds)
         self.budget = request.max_seconds if clock is None else None
         self.earlier = earlier
@@ -140,7 +141,7 @@ class Run:
             inputs=summary.inputs(self.request, self.prepared),
             reference=summary.without_found(reference, rows),
             rule=outputs.RULE,
-            notes=(*self.notes, *self.export.notes(), *overrun(self.budget, timeline)),
+            notes=(*self.notes, *self._notes_of_the_export(), *overrun(self.budget, timeline)),
             timeline={**timeline, "unavoidable_seconds": unavoidable},
             item=self.folder.spec.item,
             noise=self.noise.describe(),
@@ -165,6 +166,10 @@ class Run:
             folded={subject: built.folded for subject, built in folded},
             folded_digests={subject: built.folded_digest for subject, built in folded},
         )
+
+    def _notes_of_the_export(self) -> Iterator[str]:
+        """What is said of the export, unless it failed as the reference itself did, which the rows say."""
+        return (note for note in self.export.notes() if not self.told or not note.endswith(self.told))
 
     def _write(self, result: Result) -> None:
         if self.file is not None:
@@ -335,10 +340,11 @@ class Run:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def _abandon(self, error: BaseException) -> None:
-        reason = "interrupted by the user"
+        reason = INTERRUPTED
         if not isinstance(error, KeyboardInterrupt):
             status = f"{error.status}: " if isinstance(error, SubjectError) else ""
             reason = f"the reference {self.request.reference} could not run: {status}{error}"
+            self.told = f": {error}"
         for candidate in self.candidates:
             candidate.abandon(reason)
 

@@ -17,6 +17,9 @@ from .. import frameworks, reading, usercode
 from ..errors import UsageError, first_line, nearest
 from .adapter import Framework
 
+# What every adapter says of itself -> an example.
+NEEDED = {"name": '"mine"', "needs": '{"package": "module"}', "modes": '{"eager": function}'}
+
 
 def files() -> dict[str, Path]:
     """Framework name -> the file of its adapter."""
@@ -44,7 +47,11 @@ def load(name: str) -> type[Framework]:
     if name not in known:
         raise UsageError(f"unknown framework {name!r}{nearest(name, known)} Known: {', '.join(known)}")
     # An adapter that replaces one of xverify's own has its name as a module, too: the other files of that framework import it.
-    return load_file(frameworks.__name__, f"{name.replace('-', '_')}.adapter", known[name])
+    adapter = load_file(frameworks.__name__, f"{name.replace('-', '_')}.adapter", known[name])
+    lacks = [f"{each} = {example}" for each, example in NEEDED.items() if not hasattr(adapter, each)]
+    if lacks:
+        raise UsageError(f"{known[name]}: class Adapter lacks {', '.join(lacks)}; see docs/adding-a-framework.md")
+    return adapter
 
 
 @cache

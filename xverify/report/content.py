@@ -35,7 +35,11 @@ def summary(result: Result) -> FirstThatFits:
 
 def reasons(result: Result, by_layer: bool = False) -> Iterator[Reason]:
     """The reasons of all rows, in order. by_layer: leave out what is told with the layers or nodes of a row."""
-    return why.of_files(result, by_layer) if of_files(result) else why.of_run(result, by_layer)
+    found = why.of_files(result, by_layer) if of_files(result) else why.of_run(result, by_layer)
+    subjects: dict[tuple[str, str], list[str]] = {}  # what several rows have in common is told once
+    for each in found:
+        subjects.setdefault((each.style, each.text), []).append(each.subject)
+    return (Reason(style, ", ".join(dict.fromkeys(names)), text) for (style, text), names in subjects.items())
 
 
 def brief(result: Result) -> Iterator[str]:
@@ -77,7 +81,7 @@ def verdict(row: Row) -> str:
     """The verdict of a row, or the status of a row without one."""
     if row.error is not None:
         return f"{row.error.verdict}{row.at_precision}"
-    return "no verdict" if row.status == "ok" else row.status
+    return "no verdict" if row.status == "ok" else row.ending
 
 
 def verdicts(result: Result, subject: str) -> str:

@@ -120,7 +120,7 @@ def tally(rows: Sequence[Row], what: str) -> str:
     equal, others = 0, Counter[str]()
     for row in rows:
         if row.error is None:
-            others["without a verdict" if row.status == "ok" else row.status] += 1
+            others["without a verdict" if row.status == "ok" else row.ending] += 1
         elif row.error.verdict <= Verdict.EQUAL:
             equal += 1
         else:

@@ -48,6 +48,7 @@ __all__ = [
     "WeightsSummary",
 ]
 
+INTERRUPTED = "interrupted by the user"  # the reason of a row that Ctrl-C ended; its status is "failed"
 SCHEMA_VERSION = 1
 # New name of a field -> its earlier name. A file is written with both names, and read with either.
 EARLIER_NAMES = {"checks": "rungs", "variants": "forms", "dropout_disabled": "held"}
@@ -189,8 +190,13 @@ class Row:
 
     @property
     def outcome(self) -> str:
-        """The verdict, or the status of a row without one."""
-        return self.error.verdict if self.error is not None else self.status
+        """The verdict, or how a row without one ended."""
+        return self.error.verdict if self.error is not None else self.ending
+
+    @property
+    def ending(self) -> str:
+        """The status, in which a row that the user interrupted is no failed one."""
+        return "interrupted" if self.status == "failed" and self.reason == INTERRUPTED else self.status
 
     @property
     def why(self) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from xverify.errors import Unsupported
+from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.own_step import Step
 from xverify.framework.structures import leaves
@@ -54,6 +55,7 @@ class Adapter(Framework):
     matched = False
 
     def __init__(self, threads: int, device: str) -> None:
+        check_cache(Path.home() / ".cache" / "jittor")
         shared.use(compiled_cores())
         self.onednn = provide_onednn()
         if not self.onednn:
@@ -223,6 +225,19 @@ class Adapter(Framework):
         found = self.jt.grad(loss, [*nodes, *parameters.values()])
         parameter_gradients = {name: gradient.numpy() for name, gradient in zip(parameters, found[len(nodes) :])}
         return BackwardPass(outputs, float(loss.numpy().item()), found[: len(nodes)], parameter_gradients)
+
+
+def check_cache(folder: Path) -> None:
+    """Raise Failed unless Jittor, which asks for it wherever JITTOR_HOME is, can write into this folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Failed(
+            f"Jittor cannot write into its cache {folder}: {error.strerror}; name a home folder that can be written, such as "
+            "HOME=/tmp/home"
+        ) from None
 
 
 def compiled_cores() -> Path:
