@@ -33,8 +33,8 @@ def test_the_tutorial_finds_both_faults_and_ends_in_a_pass(xverify, tmp_path):
         error = done.row("tensorflow:graph")["error"]
         return done.code, error["verdict"], error["reason"]
 
-    pads = '0: pads one less before and one more behind each axis, as "same" does at a stride of 2'
-    eps = "1: behaves as eps=0.001; the reference has 1e-05"
+    pads = 'layer 0 (Conv2d): pads one less before and one more behind each axis, as "same" does at a stride of 2'
+    eps = "layer 1 (BatchNorm2d): behaves as eps=0.001; the reference has 1e-05"
     assert pads in README
     assert eps in README
     assert verdict() == (1, "DIFFERENT", f"{pads}; {eps}")
@@ -56,3 +56,40 @@ def test_the_python_example_runs(tmp_path, capsys):
     [example] = re.findall(r"```python\n(import xverify\n.*?)```", README, re.DOTALL)
     exec(example, {})
     assert capsys.readouterr().out.startswith("PASS [('torch:eager', ")
+
+
+MODEL = """
+from torch import nn
+
+
+def build():
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 10))
+"""
+
+
+@pytest.mark.slow
+def test_the_command_for_a_file_finds_another_constant(xverify, tmp_path):
+    torch = pytest.importorskip("torch")
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "model.py").write_text(MODEL)
+    space = {}
+    exec(MODEL, space)
+    model = space["build"]().eval()
+    torch.save(model.state_dict(), here / "model.pt")
+    model[1].eps = 1e-3
+    axes = {"image": {0: "N"}, "logits": {0: "N"}}
+    torch.onnx.export(
+        model, torch.zeros(1, 3, 10, 10), here / "model.onnx", dynamo=False, input_names=["image"],
+        output_names=["logits"], dynamic_axes=axes,
+    )  # fmt: skip
+    [shown] = re.findall(r"^\$ xverify (check .*\n(?:.+\n)*)```", README, re.MULTILINE)
+    command, _, *rows, last = shown.splitlines()
+    done = xverify(*command.split())
+    assert done.code == 1, done.out + done.err
+    found = [line.split() for line in done.out.splitlines() if line.startswith("model.onnx ")]
+    assert len(rows) == 2
+    for row in rows:  # a wider table has more columns
+        name, question, *_, verdict = row.split()
+        assert any({name, question, verdict} <= {*words} for words in found), done.out
+    assert last.rpartition(";")[0] in done.out

@@ -83,7 +83,7 @@ def test_the_page_is_followed_to_a_pass_and_to_a_failure(repository, tmp_path):
     [shown] = re.findall(r"^```\n(E  .*?)```", PAGE, re.MULTILINE | re.DOTALL)
     expected = [line[1:].strip() for line in shown.splitlines()]
     assert [fixed(line) for line in message] == [fixed(line) for line in expected]
-    assert "1: behaves as eps=0.001; the reference has 1e-05" in "\n".join(message)
+    assert "layer 1 (BatchNorm2d): behaves as eps=0.001; the reference has 1e-05" in "\n".join(message)
     assert "FAIL" in (repository / "report.html").read_text()
 
 

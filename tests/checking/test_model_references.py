@@ -153,6 +153,8 @@ def test_a_file_with_channels_last_is_compared_with_code_whose_channels_come_sec
     ("against", "says"),
     [
         ("torch=missing.py:build", "there is no file missing.py"),
+        ("missing.py:build", "there is no file missing.py"),
+        ("NET:bild", "net.py has no 'bild'; did you mean 'build'?"),
         ("torch=NET:bild", "net.py has no 'bild'; did you mean 'build'?"),
         ("torch=NET:sized", "sized needs the argument width"),
         ("torhc=NET:build", "unknown framework 'torhc'; did you mean 'torch'?"),

@@ -181,7 +181,7 @@ def test_the_short_help_of_a_run_fits_a_screen(capsys):
     ("arguments", "says"),
     [
         (["run", "port/torch.py"], "port/torch.py: the file of a model folder; name the folder: port"),
-        (["run", "own.py"], "own.py: a Python file, and no model folder; write torch=FILE.py:FUNCTION for"),
+        (["run", "own.py"], "own.py: a Python file, and no model folder; write FILE.py:FUNCTION for"),
         (
             ["convert", "x y.keras", "--to", "onnx", "x.onnx"],
             "x y.keras: a file, and no model folder; `xverify check 'x y.keras'`",

@@ -48,8 +48,10 @@ class Code:
 def parse(text: str) -> Code | None:
     """The code that ``torch=path.py:build`` names; None for a text of another form. Raises UsageError for a file that is missing.
 
-    A path with "=" in it that exists is a path.
+    Without a framework, ``path.py:build`` is in torch. A path that exists is a path.
     """
+    if re.fullmatch(r"[^=]+\.py:\w+", text) and not Path(text).exists():
+        text = f"torch={text}"
     framework, equals, rest = text.partition("=")
     if not equals or not re.fullmatch(r"[\w-]+", framework) or Path(text).exists():
         return None
