@@ -16,13 +16,14 @@ from .meaning import Floors, Meaning, joined
 
 
 def with_rounding(own: Meaning | None, computed: Computed, runtime: Judged, recorded: bool) -> Meaning | None:
-    """The meaning of a file with the noise floors for its comparison with a reference.
+    """Return the meaning of a file with the noise floors for its comparison with a reference.
 
-    Rounding errors that have the same sign in every node add up to more than the noise model predicts. Where the runtime was found
-    right nevertheless, this rounding is known, and says nothing about the conversion.
+    Rounding errors that have the same sign in every node add up to more than the noise model predicts. When the runtime is right,
+    its rounding says nothing about the conversion, so it is added to the noise floors.
 
-    runtime: the verdict on the runtime. recorded: whether the reference is recorded tensors. They were computed in the precision of
-        the file by a program of which nothing is known, so their noise is taken to be that of the file.
+    runtime: the verdict on the runtime.
+    recorded: whether the reference is recorded tensors. Nothing is known of the program that computed them in the precision of the
+        file, so they get the noise of the file.
     """
     if own is None or own.floors is None:
         return own

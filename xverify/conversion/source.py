@@ -71,7 +71,7 @@ def _outputs(space: Path, shapes: Shapes, threads: int | None, text: str) -> dic
 
 
 def _named(arrays: Mapping[str, Array]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The outputs by name. Without names of their own they are called as in a TorchScript file: output, or output_0, output_1."""
+    """Return the shape and dtype of each output by its name. Outputs without names are called output, or output_0, output_1."""
     names = [key.partition("/")[2] for key in arrays]
     if not any(name.startswith(f"{UNNAMED}[") for name in names):
         called = names

@@ -26,9 +26,9 @@ from .faulty_layer import faulty_outputs
 
 
 def with_rounding(models: Models, known: Explanation | None, difference: Difference, args: Any) -> Finding:
-    """The finding on an output, with the rounding that reproduces this very output, when there is one.
+    """Return the finding on an output, with the rounding that reproduces this output when there is one.
 
-    known: the explanation of the layer; when it is a rounding, it is tried first, and then every other precision.
+    known: the explanation of the layer. When it is a rounding, it is tried first, and then every other precision.
     args: the arguments of this call, in float64.
     """
     finding = difference.finding

@@ -83,9 +83,10 @@ Compare = Callable[[Point, Point], "tuple[str, str, str, float] | None"]
 
 
 def _levels(measure: str, points: Sequence[Point], compare: Compare) -> Iterator[Found]:
-    """The changes of one measure.
+    """Yield the changes of one measure.
 
-    compare: (effect, before, after, factor) of the point at which the level began and a later one; None without a change.
+    compare: compares the point at which the level began with a later one. It returns (effect, before, after, factor), or None when
+        nothing changed.
     """
     begun = previous = None
     for point in points:

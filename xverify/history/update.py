@@ -110,7 +110,10 @@ class _Rows:
         self.waiting.setdefault(table, []).append(row)
 
     def number(self, table: str, of: Sequence[Any], rows: Iterable[Sequence[Any]]) -> int:
-        """The number of a series or of conditions, whose rows are added when it is new. rows: their values after the number."""
+        """Return the number of a series or of conditions. When it is new, add its rows.
+
+        rows: the values of each row after the number.
+        """
         number = self.numbers.get(of)
         if number is None:
             number = self.numbers[of] = reading.identity(of)

@@ -295,7 +295,7 @@ def _margin(call: float) -> float:
 
 
 def amortised(alone: float, seconds: float) -> bool:
-    """Whether a call on a new input takes so much longer than a call on the same input again that results may be remembered.
+    """Tell whether results may be remembered, because a call on a new input takes longer than one on a repeated input.
 
     alone: seconds of the fastest call whose input differs from that of the call before.
     seconds: seconds per call in a block, whose calls all have one input.

@@ -63,7 +63,7 @@ class Made:
         return f"{name} (optimizer {optimizer!r})" if optimizer else name
 
     def only(self, names: Sequence[str]) -> str:
-        """What is common to parameters that differ, as the end of a sentence: the loss that trains them, or their optimizer."""
+        """Name the loss or the optimizer that all differing parameters share, as the end of a sentence; "" when they share none."""
         own = [self.fused_parameters.get(name, (name,))[0] for name in names]
         for whose, says in (
             (self.truth.trained_by, "only weights that loss {!r} trains differ"),

@@ -187,7 +187,7 @@ def _holds(dtype: str, values: Array) -> bool:
 
 
 def _noise(step: Step, name: str, stored: str) -> Array:
-    """How far each value of the gradient of a parameter may differ between two computations in one framework (rms).
+    """Return the rms by which each value of a gradient may differ between two computations in one framework.
 
     A lower precision makes a gradient less accurate, but the same computation makes the same errors, as two of them show.
     """

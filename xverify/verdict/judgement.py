@@ -24,8 +24,8 @@ class Context:
     constant: the outputs of the reference that are the same for every input.
     borrowed: whether the layers were captured in another callable than the one whose outputs are judged.
     cap: the largest detection limit of an output that counts as judged.
-    away: output -> largest distance from what the captured callable returned / noise of all layers. An output that is absent could
-        not be compared.
+    away: output -> largest distance from what the captured callable returned / noise of all layers. Outputs that could not be
+        compared are absent.
     """
 
     modelled: bool

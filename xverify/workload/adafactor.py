@@ -97,9 +97,10 @@ def refactored(state: Sequence[Tensor], axes: Factored) -> list[Tensor]:
 
 
 def order_of_axes(to_canonical: Callable[[Tensor], Tensor], shape: Sequence[int]) -> tuple[int, ...] | None:
-    """For each axis of a canonical weight, the axis of its variable that it is; None where they are other axes.
+    """Find the permutation of a variable's axes that gives the canonical weight. None when its axes are not the same.
 
-    to_canonical: makes of an array with the layout of the variable one in canonical layout. shape: of the variable.
+    to_canonical: turns an array from the layout of the variable into the canonical layout.
+    shape: the shape of the variable.
     """
     import numpy as np
 
@@ -115,7 +116,7 @@ def order_of_axes(to_canonical: Callable[[Tensor], Tensor], shape: Sequence[int]
 def order_of_weight(
     name: str, shapes: Sequence[Sequence[int]], to_canonical: Callable[[Tensor], Tensor]
 ) -> tuple[int, ...]:
-    """``order_of_axes`` of a weight. Raises Unsupported for one that is no variable with the same axes.
+    """Return ``order_of_axes`` of a weight. Raise Unsupported when no variable has the same axes.
 
     shapes: of the variables that together are the weight.
     """

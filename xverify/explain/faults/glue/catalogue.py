@@ -29,10 +29,10 @@ Key = tuple[str, str, int]  # kind, clause, and which of several changes of one 
 
 
 def rewrites(operations: Sequence[Operation]) -> Iterator[Rewrite]:
-    """What a port may compute otherwise, for these operations in order.
+    """Yield the changes that a port may have made to these operations, which are in order.
 
-    The same change is tried in all operations where it is possible, in those of each line, and in each single one: a function
-    of the model that is called for queries and for keys has its fault in both calls.
+    Each change is tried in all operations where it is possible, in those of one line, and in a single one, because a function
+    that is called for queries and for keys has its fault in both calls.
     """
     with suppress(*UNEXPECTED):
         yield from list(pairing(operations))

@@ -153,10 +153,10 @@ def noisy(data: Any, noise: Noise, size: float) -> Any:
 
 
 def _beside_ties(exact: Any, moved: Any) -> Any:
-    """Perturbed values that are going to be quantised over their own range, with small perturbations counting RARE times.
+    """Multiply small perturbations by RARE in values that are quantised over their own range afterwards.
 
-    A perturbation that reaches half a step stays as it is, because it shows in the steps by itself, and would grow by RARE in every
-    layer of a network. The ends of the range stay, too, because they determine the scale of all values.
+    A perturbation of half a step or more stays as it is: it changes the step by itself, and RARE would make it grow in every layer.
+    The ends of the range stay, too, because they determine the scale of all values.
     """
     if not exact.size:
         return moved
