@@ -17,6 +17,8 @@ from xverify.messages import (
     Digest,
     GraphCount,
     Load,
+    Pieces,
+    PiecesTimed,
     Prepare,
     ReleaseMemory,
     Save,
@@ -94,6 +96,19 @@ def test_a_block_times_its_calls_and_nothing_else(session, tmp_path):
     assert calls == 25
 
 
+def test_pieces_call_on_the_inputs_in_turn_and_read_the_clock_between_them(session, tmp_path):
+    live = session()
+    live.ask(Load(weights(live, tmp_path)[1]))
+    live.ask(Prepare(cases(tmp_path), "eager"))
+    given = []
+    live.state.call = lambda x: given.append(x) or x[:, :3]
+    assert live.ask(Pieces(calls=3, count=2)) == PiecesTimed((1.0, 1.0))
+    known = live.state.cases
+    assert len(known) > 1
+    assert all(each is known[index % len(known)][0] for index, each in enumerate(given))
+    assert len(given) == 6
+
+
 def test_every_reply_is_of_the_type_that_its_request_names(session, tmp_path):
     live = session()
     inputs, kept = cases(tmp_path), str(tmp_path / "kept.npz")
@@ -108,6 +123,7 @@ def test_every_reply_is_of_the_type_that_its_request_names(session, tmp_path):
         Warm(calls=2, seconds=0.0),
         Block(case=0, calls=1),
         Block(case=0, calls=1, keep=kept),
+        Pieces(calls=2, count=3),
         GraphCount(),
         Capture(inputs, 0, str(tmp_path / "layers"), None),
         DeviceMemory(),
