@@ -56,13 +56,11 @@ def check_drawn(browser, file, width, colours, charts):
     assert problems == [], problems
     assert requests == [file.as_uri()]
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
-    drawn = opened.evaluate("[...document.querySelectorAll('figure .wide svg')].map(each => each.getBBox().height > 8)")
+    drawn = opened.evaluate("[...document.querySelectorAll('figure .plot')].map(each => each.getBBox().height > 8)")
     assert all(drawn)
     assert bool(drawn) == charts
-    small = (
-        "[...document.querySelectorAll('figure .wide text')].filter(each => each.getBoundingClientRect().height < 8)"
-    )
-    assert opened.evaluate(f"{small}.length") == 0
+    small = "each => each.checkVisibility() && each.getBoundingClientRect().height < 8"
+    assert not opened.evaluate(f"[...document.querySelectorAll('figure .plot text')].some({small})")
     opened.close()
 
 

@@ -8,9 +8,11 @@ from helpers.htmlpages import Page
 from helpers.sampleresults import FORWARD, HOSTILE, LAYERS, RESULT, SPEED, hostile, of_files, unusual
 
 from xverify.errors import printable
-from xverify.report import html
+from xverify.report import conditions, html, terms
 from xverify.results.conditions import Settings
-from xverify.results.records import LayerError, Sample
+from xverify.results.figures import Figures
+from xverify.results.precision import LayerCost, Quantisation
+from xverify.results.records import Error, LayerError, Sample
 
 LARGEST = 3_000_000  # characters
 
@@ -25,11 +27,18 @@ def known(result):
     return set(found.elements), {(tag, name) for tag, name, _ in found.attributes}
 
 
-def test_a_page_has_the_verdict_a_card_for_each_row_and_the_reasons():
+def test_a_page_has_the_verdict_a_line_for_each_row_and_the_reasons():
     found = page(RESULT)
     text = " ".join(found.text.split())
-    assert "FAIL mlp: 0 of 3 subjects EQUAL" in text
-    assert found.elements.count("article") == 3
+    assert text.startswith(
+        "FAIL: mlp - xverify FAIL mlp, forward, train, batch 32, batch 4 jittor, forward is DIFFERENT: fc2: output has"
+    )
+    assert "keras-jax, train is DRIFT: eps-hat" in text
+    assert "tensorlayer, forward not-installed: pip install tensorlayer" in text
+    assert text.index("2026-11-22 10:25 UTC") < text.index("relative error")
+    assert [row for row in found.values("class") if row and row.endswith("-edge")].count(
+        "bad-edge"
+    ) == 4  # two sentences, two rows
     assert "pip install tensorlayer" in text
     assert "DRIFT eps-hat" in text
     assert "1 weights and constants" not in text
@@ -61,7 +70,7 @@ def test_every_link_leads_to_a_part_of_the_page_and_every_id_is_used_once():
 
 def test_the_first_faulty_layer_is_linked_to_its_explanation():
     text = html.page([RESULT])
-    assert '<a href="#result1part1row1layer1" aria-label="fc2: DIFFERENT">' in text
+    assert '<a href="#result1part1row1layer1" aria-label="fc2: R ∞, DIFFERENT">' in text
     assert re.search(r'<li id="result1part1row1layer1">fc2: output has shape \(4, 2\)</li>', text)
 
 
@@ -138,4 +147,70 @@ def test_the_command_says_every_setting_that_is_no_default():
     assert (
         "xverify run &#39;/a b/port&#39; --task forward --subjects torch --batch 3 --strict --threads 2 --pin 0,1"
         in text
+    )
+
+
+def first_screen(*results):
+    """The text before the first table."""
+    return " ".join(page(*results).text.split()).partition(" subject ")[0]
+
+
+def test_a_page_of_forty_models_has_the_failures_first_and_tells_what_they_share_once():
+    right = replace(RESULT, verdict="PASS", tasks=("forward",), rows=(replace(FORWARD, error=Error("EQUAL")),))
+    many = [replace(right, model=f"model{number}") for number in range(38)]
+    wrong = [replace(RESULT, model=name, tasks=("forward",), rows=(FORWARD,)) for name in ("bad", "worse")]
+    text = html.page([*many, *wrong])
+    said = "bad, forward, batch 32; worse, forward, batch 32: jittor is DIFFERENT: fc2: output has shape (4, 2)"
+    assert said in " ".join(Page(text).text.split())
+    assert re.search(r'<a href="#result1">bad, ', text)
+    assert text.index('<section id="result2">') < text.index("model0, forward, batch 32: <span")
+
+
+def test_a_layer_has_its_name_on_its_bar_and_in_a_table():
+    text = html.page([RESULT])
+    assert "<title>fc1: R 0.16, EQUAL</title>" in text
+    assert '<td>fc1</td><td>Linear</td><td class="right">0.16</td>' in text
+
+
+def test_layers_that_are_equal_everywhere_have_one_chart():
+    equal = replace(LAYERS, layers=LAYERS.layers[:1])
+    rows = [replace(FORWARD, subject=f"s{i}", error=Error("EQUAL", layers=equal)) for i in range(5)]
+    found = page(replace(RESULT, verdict="PASS", tasks=("forward",), rows=tuple(rows)))
+    assert sum("in the order of computation" in (name or "") for name in found.values("aria-label")) == 1
+    assert "The layers of s0, s1, s2, s3 are EQUAL, too, and are not drawn." in found.text
+
+
+def test_terms_explain_themselves_on_hover_and_in_the_legend():
+    error = replace(FORWARD.error, detection_limit=1e-5)
+    found = page(replace(RESULT, rows=(replace(FORWARD, error=error),)))
+    hover = found.values("title")
+    for says in (terms.TERMS["residual / noise floor"], terms.TERMS["detection limit"], terms.TERMS["subject"]):
+        assert says in hover
+        assert says in found.text
+
+
+def test_what_was_not_tested_is_never_nothing():
+    for result in (RESULT, of_files(), *unusual().values()):
+        assert list(conditions.untested(result))
+    figures = {"logits": Figures(top1=1.0)}
+    row = replace(of_files().rows[1], batch=2, figures=figures)
+    says = list(conditions.untested(replace(of_files(), rows=(row,))))
+    agreement = "top-1 and top-5 are agreement with the reference's best classes on 8 inputs (synthetic, seed 3)"
+    assert f"accuracy: {agreement}" in says
+
+
+def test_the_cost_of_a_quantisation_is_a_table_with_bars():
+    costs = Quantisation((LayerCost("conv <1>", "Conv", share=0.6), LayerCost("fc", "Gemm", share=0.4)), known=2)
+    rows = (replace(of_files().rows[0]), replace(of_files().rows[1], quantisation=costs))
+    found = page(replace(of_files(), rows=rows))
+    assert "conv <1>" in found.text
+    assert [value for tag, name, value in found.attributes if (tag, name) == ("rect", "width")][-2:] == [
+        "60.00%",
+        "40.00%",
+    ]
+
+
+def test_the_test_of_a_result_is_named_at_the_top():
+    assert "test: tests/test_port.py::test_it" in first_screen(
+        replace(RESULT, notes=("test: tests/test_port.py::test_it",))
     )

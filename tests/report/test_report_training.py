@@ -83,7 +83,7 @@ def test_a_right_row_has_every_check_in_order_and_no_sentence():
         ("UNTESTED", None, "UNTESTED", "33"),
         ("DRIFT", 12.4, "DRIFT 12", "33"),
         ("DIFFERENT", 153.0, "DIFFERENT 153", "1;31"),
-        ("DIFFERENT", 5e4, "DIFFERENT 5e+04", "1;31"),
+        ("DIFFERENT", 5e4, "DIFFERENT 50,000", "1;31"),
         ("INVALID", math.inf, "INVALID ∞", "1;31"),
         ("INVALID", math.nan, "INVALID NaN", "1;31"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from helpers.htmlpages import Page
 from helpers.sampleresults import FORWARD, RESULT, of_files
 
-from xverify.report import junit, markdown
+from xverify.report import html, junit, markdown
 from xverify.results.figures import Figures
 from xverify.results.file import write
 from xverify.results.verdicts import Outcome, Verdict
@@ -87,3 +87,8 @@ def test_conditions_that_hold_for_one_file_accept_it_where_another_one_fails():
     found = {(case.name, case.classname): case for case in suite(replace(failed, rows=rows))}
     assert found["model.onnx", "model.onnx.conversion"].result == []
     assert isinstance(found["other.onnx", "model.onnx.conversion"].result[0], junitparser.Failure)
+
+
+def test_a_condition_that_does_not_hold_is_the_headline_of_the_page():
+    text = " ".join(Page(html.page([gated(0.5, holds=False)])).text.split())
+    assert "model.onnx, conversion misses its condition: top1>=0.9 does not hold: 0.5 (logits)" in text

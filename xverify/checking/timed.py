@@ -18,6 +18,7 @@ from ..framework.runner import Runner
 from ..processes.command import interpreter
 from ..processes.worker import Worker
 from ..reference.build import build_question
+from ..results.figures import shown_ratio
 from ..results.records import Error, Row, Speed
 from ..results.verdicts import Verdict
 from ..verdict.steadiness import change
@@ -152,7 +153,7 @@ class Before:
         else:
             floors = None if own.floors is None else {key: own.floors.get(key, 0.0) for key in self.outputs}
             found = change(self.outputs, outputs, own.outputs, own.float32, floors)
-            differs, size = found.random, f" ({found.ratio:.3g} x the noise floor, limit {found.limit:g})"
+            differs, size = found.random, f" ({shown_ratio(found.ratio, 3)} x the noise floor, limit {found.limit:g})"
         says = f"the outputs of timed calls differ from those of the call that was judged by {found.share:.2g} of the result"
         return says + size if differs else ""
 

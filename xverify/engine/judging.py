@@ -9,6 +9,7 @@ from pathlib import Path
 from ..reference.build import Prepared
 from ..reference.replayed import ReplayedLayers
 from ..reference.truth import Truth
+from ..results.figures import shown_ratio
 from ..results.records import Error
 from ..results.verdicts import Verdict
 from ..verdict.judgement import without_witness
@@ -116,7 +117,7 @@ def _randomness(error: Error, found: Change, calls: Calls) -> str:
     reason = f"two calls on one input differ by {found.share:.2g} of the result{where}: dropout or another random operation is on"
     if error.verdict == Verdict.DIFFERENT:
         return f"{reason}; {error.reason}"
-    return f"{reason} ({found.ratio:.3g} x the noise floor, limit {found.limit:g}), so no verdict on one call holds"
+    return f"{reason} ({shown_ratio(found.ratio, 3)} x the noise floor, limit {found.limit:g}), so no verdict on one call holds"
 
 
 def _called_as_user(

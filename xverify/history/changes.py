@@ -138,7 +138,7 @@ def _rho(old: Point, new: Point) -> tuple[str, str, str, float] | None:
     was, now = old.rho or 0.0, new.rho or 0.0
     if max(was, now) <= RHO_LEAST or max(was, now) < RHO_FACTOR * min(was, now):
         return None
-    return OTHER, numbers.check_ratio(was), numbers.check_ratio(now), now / was if was else math.inf
+    return OTHER, numbers.ratio(was), numbers.ratio(now), now / was if was else math.inf
 
 
 def differing(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:

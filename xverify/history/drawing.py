@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..report import numbers
-from ..report.axes import LEFT, RIGHT, TOP, WIDTH, Drawing, Tick, cross, dot, linear, logarithmic, power_label
+from ..report.axes import TOP, WIDTH, Drawing, Tick, dot, linear, logarithmic, power_label, upright
 from ..report.html import tone
 from .changes import LIMITS, RATIO, VERDICT
 from .records import BETTER, WORSE, Point, Series, time_of
@@ -33,7 +33,7 @@ class Line:
 class Chart:
     """The panels of one series.
 
-    across: labels of some results. lines: the changes for the worse and for the better.
+    down, across: labels of all panels, and of some results. lines: the changes for the worse and for the better.
     left_out: number of results that are older than the first that is drawn.
     """
 
@@ -42,6 +42,7 @@ class Chart:
     across: tuple[Tick, ...]
     lines: tuple[Line, ...]
     bottom: float
+    down: tuple[Tick, ...]
     drawn: int
     left_out: int
 
@@ -52,7 +53,7 @@ Places = Callable[[float], float]
 def chart(series: Series, points: Sequence[Point]) -> Chart:
     """The chart of a series. points: in the order of time."""
     drawn = points[-MOST_POINTS:]
-    across = linear(0.0, max(len(drawn) - 1, 1), LEFT + 10, WIDTH - RIGHT - 30)
+    across = linear(0.0, max(len(drawn) - 1, 1), 8.0, WIDTH - 8.0)
     verdicts = _verdicts(drawn, across)
     panels: list[Drawing] = []
     bottom = verdicts.bottom
@@ -62,9 +63,17 @@ def chart(series: Series, points: Sequence[Point]) -> Chart:
         if panel is not None:
             panels.append(panel)
             bottom = panel.bottom
+    labels = tuple(tick for panel in panels for tick in panel.down)
     lines = _lines(series, drawn, across)
     return Chart(
-        verdicts, tuple(panels), _dates(drawn, across), tuple(lines), bottom, len(drawn), len(points) - len(drawn)
+        verdicts,
+        tuple(panels),
+        _dates(drawn, across),
+        tuple(lines),
+        bottom,
+        labels,
+        len(drawn),
+        len(points) - len(drawn),
     )
 
 
@@ -75,13 +84,8 @@ def _verdicts(points: Sequence[Point], across: Places) -> Drawing:
         judged = "-" if point.outcome == "ok" else point.outcome
         which = tone(judged)
         x, y = across(index), top + 12.0 * (2 - PLACES[which])
-        shape = {
-            "good": dot(x, y),
-            "warn": f"M{x:.1f} {y - 5:.1f}l5 9h-10Z",
-            "bad": f"M{x - 4:.1f} {y - 4:.1f}h8l0 8h-8Z",
-        }
-        paths[which] += shape[which]
-    classes = {"good": "marks round-good", "warn": "fill-warn", "bad": "marks square-bad"}
+        paths[which] += upright(x, y) if which == "warn" else dot(x, y)
+    classes = {"good": "marks round-good", "warn": "marks stroke-warn", "bad": "marks square-bad"}
     return Drawing(says=VERDICT, bottom=top + LANES, paths={classes[each]: path for each, path in paths.items()})
 
 
@@ -108,9 +112,9 @@ def _ratios(points: Sequence[Point], across: Places, top: float) -> Drawing | No
         if each.compared and each.low is not None and each.high is not None
     )
     dots = _dots(((index, ratio) for index, each, ratio in known if each.compared), across, down)
-    crosses = "".join(cross(across(index), down(ratio)) for index, each, ratio in known if not each.compared)
+    crosses = "".join(upright(across(index), down(ratio)) for index, each, ratio in known if not each.compared)
     labels = tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high))
-    paths = {"line-ink": whiskers, "dots": dots, "crosses": crosses}
+    paths = {"line-ink": whiskers, "dots": dots, "strokes": crosses}
     return Drawing(says=f"{RATIO}: time / time of {beside}", bottom=top + HEIGHT, down=labels, paths=paths)
 
 
@@ -150,7 +154,7 @@ def _memory(title: str, name: str) -> Callable[[Sequence[Point], Places, float],
 
 
 def _only_dots(known: Iterable[tuple[int, float]], across: Places, down: Places) -> dict[str, str]:
-    return {"line-ink": "", "dots": _dots(known, across, down), "crosses": ""}
+    return {"line-ink": "", "dots": _dots(known, across, down), "strokes": ""}
 
 
 def _dots(known: Iterable[tuple[int, float]], across: Places, down: Places) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-WIDTH, LEFT, RIGHT, TOP = 640.0, 64.0, 12.0, 14.0
+WIDTH, TOP = 640.0, 14.0
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,23 @@ def steps(most: float) -> list[float]:
     return [index * step for index in range(int(most / step) + 1)]
 
 
+def between(low: float, high: float) -> list[float]:
+    """Three to eight round numbers between two numbers."""
+    span = high - low
+    size = 10.0 ** math.floor(math.log10(span)) if span > 0 else 1.0
+    step = next(each * size for each in (0.2, 0.5, 1.0, 2.0, 5.0) if span / (each * size) <= 7)
+    first = math.ceil(low / step)
+    return [round(index * step, 12) for index in range(first, math.floor(high / step) + 1)]
+
+
 def dot(x: float, y: float) -> str:
     """The path of a dot."""
     return f"M{x:.1f} {y:.1f}h0"
 
 
-def cross(x: float, y: float) -> str:
-    """The path of a cross."""
-    return f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
+def upright(x: float, y: float) -> str:
+    """The path of a short stroke from top to bottom. A drawing that is stretched sideways does not change it."""
+    return f"M{x:.1f} {y - 5:.1f}v10"
 
 
 def power_label(power: int) -> str:

@@ -11,16 +11,22 @@ from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
 from . import numbers
-from .axes import LEFT, RIGHT, TOP, WIDTH, Drawing, Tick, cross, dot, linear, logarithmic, power_label, steps
+from .axes import TOP, WIDTH, Drawing, Tick, between, dot, linear, logarithmic, power_label, steps, upright
+from .text import one_line
 
 LOW, HIGH = 0.1, 1e6  # the ends of a logarithmic axis of residual / noise floor
 MOST_SAMPLES = 3000  # points of one row
+LONGEST_NAME = 120  # characters of the name of a layer
+MOST_BARS = 400  # layers of one row, each with a bar that is named on hover
 MOST_FAULTS = 60  # layers of one row that are drawn and linked by themselves
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A row in the chart of speed and error. number: its number in the list of rows. low, high: the ends of its interval."""
+    """A row in the chart of speed and error. number: its number in the list of rows. low, high: the ends of its interval.
+
+    says: its name and verdict.
+    """
 
     x: float
     y: float
@@ -28,6 +34,7 @@ class Mark:
     high: float
     number: int
     verdict: str
+    says: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +58,17 @@ class Bar:
     peak: float
     average: float
     says: str
-    y: float
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A layer that is not EQUAL. index: in the list of layers."""
+    """The bar of a layer. says: its name, R and verdict. index: in the list of layers."""
 
     x: float
     width: float
     y: float
     verdict: str
-    name: str
+    says: str
     index: int
 
 
@@ -70,10 +76,12 @@ class Fault:
 class Strip(Drawing):
     """R of every layer of a row in the order of computation. The paths are of the layers that are EQUAL, and of all others.
 
-    faults: the first layers that are not EQUAL, in place of the path. width: of a line of the paths. count: of all layers.
+    faults: the first layers that are not EQUAL, in place of the path. equal: the same of those that are, where they are few.
+    width: of a line of the paths. count: of all layers.
     """
 
     faults: tuple[Fault, ...]
+    equal: tuple[Fault, ...]
     width: float
     count: int
 
@@ -110,7 +118,7 @@ def paired(result: Result) -> Paired | None:
     ends = [
         end for _, row, _ in shown for end in (_fps(row), *_interval(row)) if end is not None and math.isfinite(end)
     ]
-    across = linear(0.0, max(ends) * 1.05, LEFT, WIDTH - RIGHT)
+    across = linear(0.0, max(ends) * 1.05, 0.0, WIDTH)
     down = logarithmic(LOW, HIGH, bottom, TOP)
     if trains:
         bounds, error = [limits.EQUAL_R, limits.DRIFT_R], "largest residual / noise floor of a check"
@@ -136,7 +144,15 @@ def _mark(
 ) -> Mark:
     fps = _fps(row) or 0.0
     low, high = (fps if end is None or not math.isfinite(end) else end for end in _interval(row))
-    return Mark(across(fps), down(ratio), across(max(low, 0.0)), across(high), number, row.outcome)
+    return Mark(
+        across(fps),
+        down(ratio),
+        across(max(low, 0.0)),
+        across(high),
+        number,
+        row.outcome,
+        f"{row.subject}: {row.outcome}",
+    )
 
 
 def _fps(row: Row) -> float | None:
@@ -168,13 +184,13 @@ def memory(rows: Sequence[Row]) -> tuple[Bar, ...]:
     """A bar for each row whose peak is known."""
     known = [(row, _size(row.memory.peak_rss_mib)) for row in rows]
     most = max((peak for _, peak in known), default=0.0)
-    length = linear(0.0, most, 0.0, WIDTH - RIGHT)
+    length = linear(0.0, most, 0.0, WIDTH)
     bars: list[Bar] = []
     for row, peak in known:
         if peak:
             average = min(_size(row.memory.average_rss_mib), peak)
             says = f"peak {numbers.whole(peak)} MiB" + (f", average {numbers.whole(average)} MiB" if average else "")
-            bars.append(Bar(row.subject, length(peak), length(average), says, 40.0 * len(bars)))
+            bars.append(Bar(row.subject, length(peak), length(average), says))
     return tuple(bars)
 
 
@@ -185,6 +201,13 @@ def _size(value: float | None) -> float:
 # -- layers -----------------------------------------------------------------------------------------------------------
 
 
+def drawn(rows: Sequence[Row]) -> list[Row]:
+    """The rows whose layers are worth a chart: those with a fault; where none has one, the row with the largest R."""
+    known = [row for row in rows if row.layers is not None and row.layers.layers]
+    wrong = [row for row in known if row.layers is not None and row.layers.verdict > Verdict.EQUAL]
+    return wrong or sorted(known, key=lambda row: max(map(_worst, row.layers.layers if row.layers else ())))[-1:]
+
+
 def strip(row: Row) -> Strip | None:
     """The layers of a row; None when none was compared."""
     found = row.layers
@@ -193,23 +216,25 @@ def strip(row: Row) -> Strip | None:
     bottom = 120.0
     right = all(layer.verdict <= Verdict.EQUAL for layer in found.layers)
     down = logarithmic(LOW, 100.0 if right else HIGH, bottom, TOP)
-    width = (WIDTH - LEFT - RIGHT) / len(found.layers)
-    wide = min(max(width, 3.0), 24.0)
-    equal: list[str] = []
-    others: list[str] = []
-    faults: list[Fault] = []
+    width = WIDTH / len(found.layers)
+    wide = min(max(0.8 * width, 3.0), 24.0)
+    paths: dict[str, list[str]] = {"line-good": [], "line-bad": []}
+    bars: tuple[list[Fault], list[Fault]] = ([], [])  # that are EQUAL, and the others
     for index, layer in enumerate(found.layers):
-        x, y = LEFT + index * width, down(_worst(layer))
-        if layer.verdict <= Verdict.EQUAL or len(faults) == MOST_FAULTS:
-            path = equal if layer.verdict <= Verdict.EQUAL else others
-            path.append(f"M{x + width / 2:.1f} {bottom:.0f}V{min(y, bottom - 1):.1f}")
+        x, y, wrong = index * width, down(_worst(layer)), layer.verdict > Verdict.EQUAL
+        if len(bars[1]) < MOST_FAULTS if wrong else len(found.layers) <= MOST_BARS:
+            says = f"{one_line(layer.layer, LONGEST_NAME)}: R {numbers.ratio(_worst(layer))}, {layer.verdict}"
+            bars[wrong].append(Fault(x + (width - wide) / 2, wide, min(y, bottom - 3), layer.verdict, says, index))
         else:
-            faults.append(Fault(x + (width - wide) / 2, wide, min(y, bottom - 3), layer.verdict, layer.layer, index))
+            paths["line-bad" if wrong else "line-good"].append(
+                f"M{x + width / 2:.1f} {bottom:.0f}V{min(y, bottom - 1):.1f}"
+            )
     return Strip(
         subject=row.subject,
         bottom=bottom,
-        paths={"line-good": "".join(equal), "line-bad": "".join(others)},
-        faults=tuple(faults),
+        paths={name: "".join(lines) for name, lines in paths.items() if lines},
+        faults=tuple(bars[True]),
+        equal=tuple(bars[False]),
         limits=tuple(Tick(down(limit), f"{limit:g}") for limit in (limits.EQUAL_R, limits.DRIFT_R)),
         down=tuple(Tick(down(10.0**power), power_label(power)) for power in ((0, 1, 2) if right else (0, 3, 6))),
         width=max(min(0.8 * width, 12.0), 0.5),
@@ -240,7 +265,7 @@ def _samples(row: Row) -> Drawing | None:
     times = sorted(each.seconds / each.calls for each in shown)
     top = min(times[-1], 3 * times[len(times) // 2]) * 1.05  # one interruption must not flatten all others
     bottom = 96.0
-    across = linear(0.0, max(len(shown) - 1, 1), LEFT + 4, WIDTH - RIGHT - 4)
+    across = linear(0.0, max(len(shown) - 1, 1), 4.0, WIDTH - 4.0)
     down = linear(0.0, top, bottom, TOP)
     kept, dropped = [], []
     for index, each in enumerate(shown):
@@ -248,10 +273,10 @@ def _samples(row: Row) -> Drawing | None:
         if each.dropped is None:
             kept.append(dot(x, y))
         else:
-            dropped.append(cross(x, y))
+            dropped.append(upright(x, y))
     says = f"{len(found)} blocks, {sum(each.dropped is not None for each in found)} of them in dropped rounds"
     ticks = tuple(Tick(down(value), _time(value, top)) for value in (0.0, top / 2, top))
-    paths = {"dots": "".join(kept), "crosses": "".join(dropped)}
+    paths = {"dots": "".join(kept), "strokes": "".join(dropped)}
     return Drawing(subject=row.subject, says=says, bottom=bottom, down=ticks, paths=paths)
 
 
@@ -280,7 +305,7 @@ def losses(rows: Iterable[Row]) -> Losses | None:
     low, high = min(right) - 0.2 * spread, max(right) + 0.2 * spread
     last = max(1, *(len(curve.losses) - 1 for _, curve in curves), len(shared.reference) - 1)
     bottom = 220.0
-    across, down = linear(0.0, last, LEFT, WIDTH - RIGHT), linear(low, high, bottom, TOP)
+    across, down = linear(0.0, last, 0.0, WIDTH), linear(low, high, bottom, TOP)
 
     def path(values: Sequence[float], start: str = "M") -> str:
         points = [(across(step), down(min(max(loss, low), high))) for step, loss in _finite(values)]
@@ -294,7 +319,7 @@ def losses(rows: Iterable[Row]) -> Losses | None:
         paths={"band": f"{upper}{edge}Z" if upper and edge else "", "reference": path(shared.reference)},
         lines=tuple(Line(subject, path(curve.losses), curve.outcome) for subject, curve in curves),
         across=tuple(Tick(across(value), f"{value:g}") for value in steps(last) if value == int(value)),
-        down=tuple(Tick(down(value), numbers.significant(value)) for value in (low, (low + high) / 2, high)),
+        down=tuple(Tick(down(value), numbers.significant(value)) for value in between(low, high)),
         judged=across(shared.judged - 0.5) if 0 < shared.judged < len(shared.reference) else None,
     )
 

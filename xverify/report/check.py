@@ -52,6 +52,18 @@ def footer(result: Result) -> Iterator[str]:
     yield from notes(result)
 
 
+def agreement(result: Result) -> Iterator[str]:
+    """What top-1 and top-5 of a check mean: on how many inputs, and that they are no accuracy."""
+    known = [row for row in result.rows if row.error is not None and _worst(row, "top1", True) is not None]
+    if known:
+        counts = [row.batch * (row.error.compared // len(row.figures)) for row in known if row.error is not None]
+        said = " or ".join(f"{count:,}" for count in sorted(set(counts)))
+        yield (
+            f"accuracy: top-1 and top-5 are agreement with the reference's best classes on {said} inputs "
+            f"({result.inputs.kind or 'of unknown kind'})"
+        )
+
+
 def notes(result: Result) -> Iterator[str]:
     """The notes on files, and on the check."""
     for row in result.rows:
@@ -88,7 +100,7 @@ def _figure(name: str, best_is_large: bool, places: int | None) -> Column[Row]:
 
 def _ratio(row: Row) -> str:
     value = row.error.noise_ratio if row.error else None
-    return numbers.ABSENT if value is None else numbers.layer_ratio(value)
+    return numbers.ABSENT if value is None else numbers.ratio(value)
 
 
 def _nodes(row: Row) -> str:

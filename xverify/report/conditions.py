@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,14 +12,28 @@ from ..results.verdicts import Verdict
 from ..workload.asked import Asked
 from ..workload.declaration import declared
 from ..workload.options import CommonSettings, RunSettings, TrainingSettings
+from . import check
 from .notes import few
 
+TEST = "test: "  # how the note begins that names the test of a result
 SHOWN = 8  # names in a sentence
 OF_OPTIMIZERS = ("lr", "momentum", "weight_decay")
 
 
+def facts(result: Result) -> Iterator[str]:
+    """What a reader of the page alone asks first: the test, when, where, and by which version."""
+    yield from (note for note in result.notes if note.startswith(TEST))
+    if result.created:
+        known = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):[\d.]+\+00:00", result.created)
+        yield f"{known[1]} {known[2]} UTC" if known else result.created
+    host = result.host
+    yield ", ".join(filter(None, (host.name, host.cpu, f"{host.cores} cores" if host.cores else "")))
+    yield f"xverify {result.xverify}"
+
+
 def untested(result: Result) -> Iterator[str]:
-    """Sentences on what was not tested."""
+    """Sentences on what was not tested. There is always something."""
+    yield from _always(result)
     for part in result.by_task():
         reference = part.reference
         if reference.random:
@@ -33,8 +48,27 @@ def untested(result: Result) -> Iterator[str]:
                 f"{count} of {count + reference.tested} weights and constants: a fault in them would not show on these inputs: "
                 f"{few(reference.untested, SHOWN)}"
             )
+    subjects: dict[str, list[str]] = {}  # what was not tested -> of which rows
     for row in result.rows:
-        yield from (f"{row.subject}, {row.task}: {says}" for says in _of_row(row))
+        for says in _of_row(row):
+            subjects.setdefault(says, []).append(f"{row.subject}, {row.task}")
+    yield from (f"{'; '.join(names)}: {says}" for says, names in subjects.items())
+
+
+def _always(result: Result) -> Iterator[str]:
+    """What no run of this kind tests."""
+    inputs, several = result.inputs, result.inputs.cases != 1
+    kind = f" ({inputs.kind})" if inputs.kind else ""
+    yield f"other inputs than the {inputs.cases} {'cases' if several else 'case'} that were compared{kind}"
+    if result.settings.task == "check":
+        yield from check.agreement(result)
+        return
+    if result.weights.source:
+        yield f"other weights than these: {result.weights.source}"
+    sizes = dict.fromkeys(str(row.batch) for row in result.rows)
+    yield f"other batch sizes than {', '.join(sizes)}" if sizes else "every batch size"
+    if "train" not in result.tasks:
+        yield "training: xverify run --task train compares it"
 
 
 def _of_row(row: Row) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..results.records import Result, Row
@@ -19,7 +20,9 @@ def of_files(result: Result) -> bool:
 
 def label(result: Result) -> str:
     """What tells a result from others: ``resnet50, forward, batch 8``."""
-    batches = () if of_files(result) else dict.fromkeys(f"batch {row.batch}" for row in result.rows)
+    if of_files(result):
+        return result.model
+    batches = dict.fromkeys(f"batch {row.batch}" for row in result.rows)
     return ", ".join([result.model, *result.tasks, *batches])
 
 
@@ -75,6 +78,12 @@ def conclusion(*results: Result) -> str:
     """The worst verdict of these results, with the number of their warnings where all of them pass: ``PASS, 1 warning``."""
     outcome = worst(results)
     return concluded(outcome, sum(each.warnings for each in results) if outcome == Outcome.PASS else 0)
+
+
+def counts(results: Sequence[Result]) -> str:
+    """How many results have each verdict: ``1 FAIL, 3 PASS``."""
+    found = Counter(each.verdict for each in results)
+    return ", ".join(f"{count} {name}" for name, count in found.items())
 
 
 def verdict(row: Row) -> str:

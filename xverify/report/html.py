@@ -9,9 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..results.records import Result
+from ..results.records import Result, Row
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
-from . import charts, conditions, content, training
+from . import charts, conditions, content, headlines, numbers, quantisation, terms, training
+from .axes import WIDTH
 from .style import has_warnings
 from .text import one_line, pieces
 
@@ -20,24 +21,26 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 LONGEST_NAME = 120  # characters
-DRAWING = re.compile(r"[MLHVZhlm0-9. -]*")  # what the path of a drawing consists of
+DRAWING = re.compile(r"[MLHVZhlmv0-9. -]*")  # what the path of a drawing consists of
 # A verdict or status -> its colour; all others are bad.
 TONES: dict[str, str] = {
     **dict.fromkeys((Outcome.PASS, Verdict.IDENTICAL, Verdict.EQUAL, SpeedVerdict.FASTER), "good"),
     **dict.fromkeys((Outcome.INCONCLUSIVE, Verdict.DRIFT, Verdict.UNTESTED, "no verdict", "-"), "warn"),
 }
-TITLES = ("subject", "task", "file", "question", "verdict")  # of columns that a card shows elsewhere
 
 
 def page(results: Sequence[Result]) -> str:
     """The page of one or several results. The template asks the modules of the report for all that it shows."""
+    results = headlines.in_order(results)
     return template("page.html").render(
         results=results,
         subjects=tuple(dict.fromkeys(row.subject for result in results for row in result.rows)),
-        shown_elsewhere=TITLES,
         charts=charts,
         conditions=conditions,
         content=content,
+        headlines=headlines,
+        quantisation=quantisation,
+        terms=terms,
         training=training,
     )
 
@@ -56,7 +59,9 @@ def template(name: str) -> Template:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, finalize=_shown,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    made.filters.update(tone=tone, drawing=_drawing, name=_name, pieces=pieces)
+    made.filters.update(tone=tone, edge=_edge, drawing=_drawing, name=_name, pieces=pieces, one_line=one_line)
+    made.filters.update(percent=_percent, anchor=_anchor, meaning=terms.meaning)
+    made.globals.update(numbers=numbers)
     return made.get_template(name)
 
 
@@ -75,6 +80,21 @@ def _name(text: str) -> str:
 def tone(verdict: str) -> str:
     """The colour of a verdict, which may hold a precision, EQUAL at float16, or warnings, PASS, 1 warning."""
     return "warn" if has_warnings(verdict) else TONES.get(verdict.partition(" at ")[0], "bad")
+
+
+def _edge(row: Row) -> str:
+    """The class of the line of a row."""
+    return f"{tone(Outcome.FAIL if row.misses_gate else Verdict.EQUAL if row.accepted else content.verdict(row))}-edge"
+
+
+def _percent(place: float) -> str:
+    """A place or a length in a drawing."""
+    return f"{100 * place / WIDTH:.2f}%"
+
+
+def _anchor(place: float) -> str:
+    """The side of a label at which its place is, so that none leaves the drawing."""
+    return "start" if place < 0.03 * WIDTH else "end" if place > 0.97 * WIDTH else "middle"
 
 
 def _drawing(path: str) -> object:

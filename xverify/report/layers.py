@@ -164,9 +164,9 @@ def _table(layers: list[LayerError], columns: Sequence[Column[LayerError]], widt
 COLUMNS: tuple[Column[LayerError], ...] = (
     Column("layer", lambda each: escape(each.layer) + (f" ×{each.calls}" if each.calls > 1 else ""), left=True),
     Column("kind", lambda each: escape(each.kind), left=True),
-    Column("input R", lambda each: numbers.ABSENT if each.joined else numbers.layer_ratio(each.input_ratio)),
-    Column("R", lambda each: numbers.layer_ratio(each.ratio)),
-    Column("C", lambda each: numbers.layer_ratio(each.channel_ratio)),
+    Column("input R", lambda each: numbers.ABSENT if each.joined else numbers.ratio(each.input_ratio)),
+    Column("R", lambda each: numbers.ratio(each.ratio)),
+    Column("C", lambda each: numbers.ratio(each.channel_ratio)),
     Column("would show", lambda each: numbers.limit(each.detection_limit)),
     Column("bits lost", lambda each: _bits(each.rel_rms)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..results.figures import shown_limit
+from ..results.figures import shown_limit, shown_ratio
 
 ABSENT = "-"
 
@@ -50,8 +50,10 @@ def decimals(value: float | None, places: int = 2) -> str:
 
 
 def error(value: float | None) -> str:
-    """An error, e.g. ``4.0e-07``."""
-    return ABSENT if value is None else f"{value:.1e}"
+    """An error with two significant digits: ``4.0e-07``, ``1.8``, ``1,200``."""
+    if value is None or not math.isfinite(value):
+        return ABSENT if value is None else str(value)
+    return f"{value:.1e}" if 0 < abs(value) < 0.01 else shown_ratio(value)
 
 
 def limit(value: float | None) -> str:
@@ -70,18 +72,11 @@ def time_ratio(ratio: float, low: float | None = None, high: float | None = None
     return text if low is None or high is None else interval(text, decimals(low, 3), decimals(high, 3))
 
 
-def layer_ratio(value: float | None) -> str:
-    """R or C of a layer (residual / noise floor). None, infinity and NaN are written as ``∞``."""
+def ratio(value: float | None) -> str:
+    """A residual / noise floor: two significant digits, three from 100 on: ``0.44``, ``18``, ``1,640,000``. None is ``∞``."""
     if value is None or not math.isfinite(value):
-        return "∞"
-    return "0" if value == 0 else whole(value) if value >= 1000 else significant(value, 2)
-
-
-def check_ratio(value: float) -> str:
-    """The residual / noise floor of a training-parity check: two significant digits; without decimal places from 100 to 10,000."""
-    if not math.isfinite(value):
-        return "∞" if value > 0 else "NaN"
-    return f"{value:.0f}" if 100 <= value < 10_000 else significant(value, 2)
+        return "NaN" if value is not None and math.isnan(value) else "∞"
+    return shown_ratio(value)
 
 
 def duration(seconds: float) -> str:

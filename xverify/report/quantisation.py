@@ -29,7 +29,7 @@ def render(row: Row, out: Console, everything: bool = False) -> None:
     out.print(f"\n[bold]{escape(row.subject)}[/]: what its quantisation costs, by layer")
     if found.layers:
         out.print(FirstThatFits(_tables(found.layers[: None if everything else SHOWN])))
-    for line in _lines(found, everything):
+    for line in lines(found, everything):
         out.print(f"  {escape(line)}")
 
 
@@ -45,7 +45,8 @@ def _tables(layers: Sequence[LayerCost]) -> Iterator[Titled]:
         yield table(columns, [replace(each, layer=ending(each.layer, longest)) for each in layers], made=borderless())
 
 
-def _lines(found: Quantisation, everything: bool) -> Iterator[str]:
+def lines(found: Quantisation, everything: bool) -> Iterator[str]:
+    """The sentences below the ranking. everything: whether all layers are above."""
     left = len(found.layers) - SHOWN
     if left > 0 and not everything:
         yield f"and {left} more layers; --nodes prints all"

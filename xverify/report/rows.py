@@ -218,6 +218,10 @@ def _beyond_import(name: str) -> Callable[[Row], str]:
     return cell
 
 
+def _known_ratio(value: float | None) -> str:
+    return numbers.ABSENT if value is None else numbers.ratio(value)
+
+
 COLUMNS: tuple[Column[Row], ...] = (
     Column("subject", lambda row: escape(row.subject), left=True),
     Column("task", lambda row: escape(row.task), left=True),
@@ -229,8 +233,8 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("relative error", written("error.rel_rms", numbers.error)),
     Column("mean |Δ|", written("error.mean_abs", numbers.error)),
     Column("max |Δ|", written("error.max_abs", numbers.error)),
-    Column(FLOAT32, written("error.float32_ratio", numbers.decimals), short="× float32's"),
-    Column(NOISE, written("error.noise_ratio", numbers.decimals), short="× floor"),
+    Column(FLOAT32, written("error.float32_ratio", _known_ratio), short="× float32's"),
+    Column(NOISE, written("error.noise_ratio", _known_ratio), short="× floor"),
     Column("layers", _layers),
     Column("verdict", verdict, left=True),
     Column(DETECTION, written("error.detection_limit", numbers.limit), short="would show"),

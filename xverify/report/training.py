@@ -126,7 +126,7 @@ def _cell(checks: Sequence[Check]) -> Text:
         names = dict.fromkeys(name for check in those for name in check.difference.split(", "))
         return _styled(verdict, ", ".join(names))
     ratios = [check.ratio for check in those if check.ratio is not None]
-    return _styled(verdict, numbers.check_ratio(max(ratios, key=_nan_as_infinite)) if ratios else "")
+    return _styled(verdict, numbers.ratio(max(ratios, key=_nan_as_infinite)) if ratios else "")
 
 
 def _severity(verdict: str) -> int:
@@ -168,7 +168,7 @@ def _sentences(trained: dict[str, Training]) -> Iterator[Text]:
 def _first_broken(training: Training) -> Sentences:
     first = training.first
     if first is not None:
-        ratio = "" if first.ratio is None else f": {numbers.check_ratio(first.ratio)} × its noise floor"
+        ratio = "" if first.ratio is None else f": {numbers.ratio(first.ratio)} × its noise floor"
         yield _style(first.verdict), f"{first.label}: {first.says or first.verdict + ratio}"
 
 

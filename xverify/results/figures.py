@@ -33,3 +33,9 @@ def shown_limit(limit: float) -> str:
         return f"{limit:g}"
     step = 10.0 ** math.floor(math.log10(limit))
     return f"{math.ceil(limit / step - 1e-9) * step:.1g}"
+
+
+def shown_ratio(ratio: float, digits: int = 2) -> str:
+    """A ratio with this number of significant digits, three from 100 on, and separators for thousands: ``0.44``, ``1,640,000``."""
+    large = math.isfinite(ratio) and abs(ratio) >= 100
+    return f"{float(f'{ratio:.3g}'):,.0f}" if large else f"{ratio:.{digits}g}"

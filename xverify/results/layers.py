@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .figures import shown_limit
+from .figures import shown_limit, shown_ratio
 from .verdicts import Verdict, settle_verdict
 
 MOST_NAMES = 3  # layers with one fault that a sentence names
@@ -96,8 +96,8 @@ class LayerError:
 
     def _says(self, before: str, first: bool) -> str:
         worst = max(self.ratio, self.input_ratio)
-        channel = f" (worst group {self.channel_ratio:.3g} x)" if self.channel_ratio else ""
-        size = f"{worst:.3g} x its noise floor{channel}"
+        channel = f" (worst group {shown_ratio(self.channel_ratio, 3)} x)" if self.channel_ratio else ""
+        size = f"{shown_ratio(worst, 3)} x its noise floor{channel}"
         what = self.explanation or self.reason
         if self.faulty == "input":
             told = f": {self.reason}" if self.reason else f" is already wrong, {size}"

@@ -12,6 +12,7 @@ from ..framework import discovery
 from ..reference.subjects import offered
 from ..report.conditions import command
 from ..report.notes import tally
+from ..results.figures import shown_ratio
 from ..results.records import Error, LayerError, Result, Row
 from ..results.verdicts import Verdict
 from ..verdict import limits
@@ -104,7 +105,7 @@ def _row(row: Row) -> Iterator[str]:
         return
     check = row.training.first if row.training is not None else None
     if check is not None:
-        ratio = f": {check.ratio:.3g} x its noise floor" if check.ratio is not None else ""
+        ratio = f": {shown_ratio(check.ratio, 3)} x its noise floor" if check.ratio is not None else ""
         yield f"    first wrong check: {check.label}{ratio}"
     if row.layers is not None and row.layers.first is not None:
         yield f"    first wrong layer: {_layer(row.layers.first)}"
@@ -159,7 +160,9 @@ def _outputs(error: Error) -> Iterator[str]:
         f"    output {worst.output}, case {worst.case}: max |Δ| {worst.max_abs:.3g}, relative error {worst.rel_rms:.3g}"
     )
     if worst.noise_ratio is not None:
-        text += f", {worst.noise_ratio:.3g} x the noise of all layers, and EQUAL is up to {limits.EQUAL_RHO:g}"
+        text += (
+            f", {shown_ratio(worst.noise_ratio, 3)} x the noise of all layers, and EQUAL is up to {limits.EQUAL_RHO:g}"
+        )
     elif worst.float32_ratio is not None:
         text += f", {worst.float32_ratio:.3g} x the reference's own float32 error, and EQUAL is up to {OWN_EQUAL:g}"
     yield text

@@ -11,6 +11,7 @@ from typing import TypedDict
 import numpy as np
 
 from .. import host
+from ..results.figures import shown_ratio
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict import limits
@@ -73,9 +74,8 @@ def judge_loss(
         ratio = quotient(abs(found - exact), floor)
         if ratio > OWN_EQUAL:
             verdict = limits.failing(ratio, limits.OWN)
-            says = (
-                f"the loss of {what} is {found:.8g}; the reference's is {exact:.8g}, {ratio:.3g} x its noise floor away"
-            )
+            away = f"{shown_ratio(ratio, 3)} x its noise floor away"
+            says = f"the loss of {what} is {found:.8g}; the reference's is {exact:.8g}, {away}"
             mistake = _mistake(step, found)
             says += f": {mistake}" if mistake else ""
             difference = "rounding" if verdict == Verdict.DRIFT and ratio <= rounding else ""
@@ -127,7 +127,11 @@ def judge_update(
             if ratio > limits.EQUAL_RHO:
                 failing.append(each)
             if ratio > rho:
-                rho, worst, says = ratio, each, f"{each.name}: the error of {what} is {ratio:.3g} x its noise floor"
+                rho, worst, says = (
+                    ratio,
+                    each,
+                    f"{each.name}: the error of {what} is {shown_ratio(ratio, 3)} x its noise floor",
+                )
     judged = {name: share for name, share in shares.items() if share <= limits.NULL[step.recipe.precision]}
     for name in (each for each in names if step.stored(each) not in nothing):
         size = step.before[name].size
@@ -228,7 +232,7 @@ def judge_statistics(step: Step, rounding: float) -> Check:
         return check(Verdict.UNTESTED, VAGUE.replace("weight", "running statistic"))
     if not failing:
         return check(Verdict.EQUAL)
-    plain = f"{worst.name}: its error is {worst.ratio:.3g} x its noise floor"
+    plain = f"{worst.name}: its error is {shown_ratio(worst.ratio, 3)} x its noise floor"
     for limit, cancellation in ((limits.DRIFT_RHO, False), (max(limits.DRIFT_RHO, rounding), True)):
         if cancellation and rounding == 1.0:
             break

@@ -18,6 +18,7 @@ from ..processes.command import interpreter
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import build_question
+from ..results.figures import shown_ratio
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..weights import npz
@@ -130,7 +131,9 @@ def _probed(
         says = "; ".join(VARIANTS[variant] for variant in variants)
         return Probed(adapter.name, settings, match, Verdict.DRIFT, rho, ", ".join(variants), says)
     verdict = limits.failing(rho, limits.STEP)
-    return Probed(adapter.name, settings, match, verdict, rho, says=f"the error is {rho:.3g} x its noise floor")
+    return Probed(
+        adapter.name, settings, match, verdict, rho, says=f"the error is {shown_ratio(rho, 3)} x its noise floor"
+    )
 
 
 def _worst(

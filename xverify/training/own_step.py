@@ -12,6 +12,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from ..results.figures import shown_ratio
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict import limits as rules
@@ -48,7 +49,7 @@ def judge_losses(made: Made) -> Check:
         says = f"rounding alone may change {_listed(vague)} by over 1%" if vague else ""
         return check(Verdict.EQUAL, max(ratios.values()), says) if limits else check(Verdict.UNTESTED, None, says)
     first, worst = failing[0], max(ratios.values())
-    away = f"{ratios[first]:.3g} x its noise floor away"
+    away = f"{shown_ratio(ratios[first], 3)} x its noise floor away"
     says = f"loss {first!r} is {found[first]:.8g}; the reference's is {right[first]:.8g}, {away}"
     says += _multiple(found[first], right[first])
     agree = [name for name in right if name not in failing]

@@ -12,6 +12,7 @@ from statistics import median
 import numpy as np
 
 from ..messages.training import Scaling, StepTaken, TrainingCaptured
+from ..results.figures import shown_ratio
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict.limits import EQUAL_RHO
@@ -83,7 +84,8 @@ def _judge_unscaled(step: Step) -> Check:
     worst, place = max((distance(found[name], own[name], floors[name]), name) for name in names)
     if worst <= EQUAL_RHO:
         return of_rounding("unscaling", step, worst, len(names), vague_gradients(step, own, floors))
-    says = f"{place}: the gradient that is clipped, or given to the optimizer, is {worst:.3g} x its noise floor away from its own"
+    away = f"{shown_ratio(worst, 3)} x its noise floor away from its own"
+    says = f"{place}: the gradient that is clipped, or given to the optimizer, is {away}"
     factor = common_factor([(found[name], own[name]) for name in names])
     if factor:
         says = (

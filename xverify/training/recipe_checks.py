@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 
+from ..results.figures import shown_ratio
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict import limits
@@ -78,7 +79,7 @@ def _judged(
         if same(explained):
             says = f"{difference}: {DIFFERENCES[difference]}"
             return Check(name, step.number, Verdict.DRIFT, worst, says, difference, count, count)
-    says = f"{place}: its error is {worst:.3g} x its noise floor"
+    says = f"{place}: its error is {shown_ratio(worst, 3)} x its noise floor"
     says += next((f": {what}" for what, explained in wrong if same(explained)), "")
     verdict = limits.failing(worst, limits.STEP)
     return Check(name, step.number, verdict, worst, says, compared=count, known=count)

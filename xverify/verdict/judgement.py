@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..results.figures import shown_limit
+from ..results.figures import shown_limit, shown_ratio
 from ..results.layers import named, told
 from ..results.records import MOST_FAULTS, Error, Layers, TensorError
 from ..results.verdicts import Verdict
@@ -251,8 +251,8 @@ def _times_noise(tensor: TensorError, verdict: Verdict) -> str:
     limit, local_limit = (rule.equal, rule.worst_equal) if drift else (rule.drift, rule.worst_drift)
     ratio, local = measure(tensor), tensor.local_ratio or 0.0
     if ratio <= limit and local > local_limit:
-        return f"{local:.3g} x the noise of its worst group of values (limit {local_limit:g})"
-    return f"{ratio:.3g} x the noise of all layers (limit {limit:g})"
+        return f"{shown_ratio(local, 3)} x the noise of its worst group of values (limit {local_limit:g})"
+    return f"{shown_ratio(ratio, 3)} x the noise of all layers (limit {limit:g})"
 
 
 def detection(tensor: TensorError) -> str:
@@ -283,7 +283,8 @@ def _excuse(place: str, tensor: TensorError, context: Context, layers: Layers) -
     if context.borrowed:
         away = f"{context.distance(tensor.output):.2g} x this noise away from what {_captured(layers)} returned"
         why = f"every layer there is EQUAL, and the outputs are {away} (limit {limits.EQUAL_RHO:g})"
-    return f"{place} is {measure(tensor):.3g} x the noise of all layers, which may be up to {limits.COHERENT_RHO:g} because {why}"
+    size = f"{shown_ratio(measure(tensor), 3)} x the noise of all layers"
+    return f"{place} is {size}, which may be up to {limits.COHERENT_RHO:g} because {why}"
 
 
 def _no_excuse(tensor: TensorError, context: Context) -> str:
