@@ -90,6 +90,36 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     Where names and shapes allow several matchings, all are tried on one case, and the outputs decide.
     Raises UsageError when they do not, and SubjectError when the file cannot be computed.
     """
+    inputs, outputs, says = _decided(opened, cases, reference, settings)
+    opened = sequence.partners(opened, inputs, outputs, settings)
+    path = opened.worker.folder / INPUTS
+    write_inputs(cases.arrays, inputs, path)
+    own = compute(opened, path, "outputs")
+    notes = [says] if says else []
+    notes += [f"input {name} of the reference has no partner in {opened.label}" for name in inputs.missing]
+    notes += [
+        f"output {name} of {opened.label} has no partner in the reference, and is not compared"
+        for name in outputs.extra
+    ]
+    matched = [str(pair) for pair in (*inputs.pairs, *outputs.pairs) if pair.order or pair.reference != pair.own]
+    return Computed(
+        path,
+        own,
+        as_reference(own, outputs, cases.count),
+        names={pair.reference: pair.own for pair in outputs.pairs},
+        matched=tuple(matched),
+        missing=outputs.missing,
+        notes=tuple(notes),
+        state=opened.state,
+        is_turned=any(pair.order for pair in inputs.pairs),
+        orders={pair.reference: pair.order for pair in outputs.pairs if pair.order},
+    )
+
+
+def _decided(
+    opened: Opened, cases: Cases, reference: Meaning, settings: CheckSettings
+) -> tuple[Matching, Matching, str]:
+    """The matchings of inputs and outputs that have the smallest error on one case, and a note where others were close."""
     given, layout = settings.map or {}, settings.layout
     theirs = sized(reference.outputs)
     possible: list[tuple[Matching, Matching]] = []
@@ -119,23 +149,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         raise Failed(
             f"none of its outputs, {mine}, can belong to one of the reference, {right}; see --map and --layout"
         )
-    opened = sequence.partners(opened, inputs, outputs, settings)
-    path = opened.worker.folder / INPUTS
-    write_inputs(cases.arrays, inputs, path)
-    own = compute(opened, path, "outputs")
-    notes = [says] if says else []
-    notes += [f"input {name} of the reference has no partner in {opened.label}" for name in inputs.missing]
-    notes += [
-        f"output {name} of {opened.label} has no partner in the reference, and is not compared"
-        for name in outputs.extra
-    ]
-    matched = [str(pair) for pair in (*inputs.pairs, *outputs.pairs) if pair.order or pair.reference != pair.own]
-    names = {pair.reference: pair.own for pair in outputs.pairs}
-    named = as_reference(own, outputs, cases.count)
-    is_turned = any(pair.order for pair in inputs.pairs)
-    orders = {pair.reference: pair.order for pair in outputs.pairs if pair.order}
-    found = tuple(matched), outputs.missing, tuple(notes), opened.state, is_turned, orders
-    return Computed(path, own, named, names, *found)
+    return inputs, outputs, says
 
 
 def _in_order(outputs: Sequence[Matching], inputs: Matching) -> list[Matching]:

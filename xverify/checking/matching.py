@@ -74,6 +74,28 @@ def matchings(
     layout: --layout, "same" or "turned": whether images have their axes in the reference's order; None: what fits.
     """
     fixed = _given(what, reference, own, given or {}, layout)
+    pairs = _with_names(what, reference, own, fixed, layout)
+    left = [tensor for tensor in reference if tensor.name not in pairs]
+    free = [tensor for tensor in own if tensor.name not in {found[0] for found in pairs.values()}]
+    possible = list(itertools.islice(_assignments(left, free, layout), POSSIBILITIES + 1))
+    if len(possible) > POSSIBILITIES:
+        raise UsageError(
+            f"the {what}s {', '.join(t.name for t in left)} can belong to {', '.join(t.name for t in free)} in more than "
+            f"{POSSIBILITIES} ways; say which belong together, e.g. --map {left[0].name}={free[0].name}"
+        )
+    if what == "output" and possible == [{}] and len(left) == len(free) == 1 and _turnable(left[0], free[0]):
+        # What is left on both sides is the same output with transposed axes; the comparison says so.
+        possible = [{left[0].name: (free[0].name, [None], "number of values")}]
+    return [matching for assignment in possible for matching in _complete(reference, own, {**pairs, **assignment})]
+
+
+Found = dict[str, "tuple[str, list[Order | None], str]"]
+
+
+def _with_names(
+    what: str, reference: Sequence[Tensor], own: Sequence[Tensor], fixed: Found, layout: str | None
+) -> Found:
+    """The fixed pairs, and those of tensors that have the same name on both sides. Raises UsageError where two do not fit."""
     pairs = dict(fixed)
     for tensor in reference:
         named = [other for other in own if plain(other.name) == plain(tensor.name)]
@@ -88,34 +110,21 @@ def matchings(
                 f"{named[0].dtype} {described(named[0].shape)} in the file; --map names another, --layout another order of axes"
             )
         pairs[tensor.name] = (named[0].name, orders, "name")
-    left = [tensor for tensor in reference if tensor.name not in pairs]
-    free = [tensor for tensor in own if tensor.name not in {found[0] for found in pairs.values()}]
-    possible = list(itertools.islice(_assignments(left, free, layout), POSSIBILITIES + 1))
-    if len(possible) > POSSIBILITIES:
-        raise UsageError(
-            f"the {what}s {', '.join(t.name for t in left)} can belong to {', '.join(t.name for t in free)} in more than "
-            f"{POSSIBILITIES} ways; say which belong together, e.g. --map {left[0].name}={free[0].name}"
-        )
-    if what == "output" and possible == [{}] and len(left) == len(free) == 1 and _turnable(left[0], free[0]):
-        # What is left on both sides is the same output with transposed axes; the comparison says so.
-        possible = [{left[0].name: (free[0].name, [None], "number of values")}]
-    ranks = {tensor.name: len(tensor.shape or ()) for tensor in reference}
-    found = []
-    for assignment in possible:
-        whole = {**pairs, **assignment}
-        names = {name for name, _, _ in whole.values()}
-        missing = tuple(tensor.name for tensor in reference if tensor.name not in whole)
-        extra = tuple(tensor.name for tensor in own if tensor.name not in names)
-        ordered = [tensor.name for tensor in reference if tensor.name in whole]
-        for chosen in itertools.product(*(whole[name][1] for name in ordered)):
-            made = tuple(
-                Pair(name, whole[name][0], order, whole[name][2], ranks[name]) for name, order in zip(ordered, chosen)
-            )
-            found.append(Matching(made, missing, extra))
-    return found
+    return pairs
 
 
-Found = dict[str, "tuple[str, list[Order | None], str]"]
+def _complete(reference: Sequence[Tensor], own: Sequence[Tensor], whole: Found) -> Iterator[Matching]:
+    """The matchings of these pairs, one for each choice of the order of their axes."""
+    names = {name for name, _, _ in whole.values()}
+    missing = tuple(tensor.name for tensor in reference if tensor.name not in whole)
+    extra = tuple(tensor.name for tensor in own if tensor.name not in names)
+    paired = [tensor for tensor in reference if tensor.name in whole]
+    for orders in itertools.product(*(whole[tensor.name][1] for tensor in paired)):
+        pairs = []
+        for tensor, order in zip(paired, orders):
+            name, _, how = whole[tensor.name]
+            pairs.append(Pair(tensor.name, name, order, how, len(tensor.shape or ())))
+        yield Matching(tuple(pairs), missing, extra)
 
 
 def _given(

@@ -133,10 +133,10 @@ def compare(
             speed, reason = "-", None
         elif subject in speeds:
             speed, reason = speeds[subject]
+        elif subject not in compared and all(row.counted is not None for row in rows):
+            speed, reason = SpeedVerdict.BASELINE, None
         else:
             speed, reason = _undecided(rows, (old, new), relative)
-            if subject not in compared and all(row.counted is not None for row in rows):
-                speed, reason = SpeedVerdict.BASELINE, None
         outputs, is_worse, known = _outputs(*rows)
         found.append(
             Comparison(

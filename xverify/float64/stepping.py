@@ -168,6 +168,10 @@ class Models:
         """New perturbations, of the precision in which the captured framework computed. sample: which ones."""
         return Noise(self.seed + sample, self.precision.unit)
 
+    def draw_apart(self) -> None:
+        """Give each later pass generators of random numbers of its own, because the models draw some."""
+        self.draws = True
+
     def release(self) -> None:
         """Stop the interception of the layers."""
         for layer in self.forwards:

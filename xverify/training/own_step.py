@@ -209,23 +209,7 @@ def judge_update(
         says = f"{made.whose(weights.broken.name)} has NaN or infinity"
         return [Check("update", made.number, Verdict.INVALID, math.inf, says, known=len(weights.every))]
     if not weights.failing:
-        found = [gradients.check(made, Verdict.EQUAL)] if gradients.seen else []
-        hidden = weights.hidden(gradients)
-        if hidden:
-            return [
-                gradients.check(made, Verdict.DIFFERENT, gradients.says(made, hidden)),
-                weights.check(made, Verdict.EQUAL),
-            ]
-        share = max((gradients.shares.get(name, math.inf) for name in gradients.differing), default=0.0)
-        if share > SAME:  # less is rounding: the weights agree
-            says = f"other gradients: {gradients.says(made, list(gradients.differing))}"
-            says = f"{says}, and yet the weights after the step agree: the optimizer makes up for it".replace(
-                "; ", ", "
-            )
-            found = [gradients.check(made, Verdict.DRIFT, says, "other gradients")]
-        if variant:
-            return [*found, weights.check(made, Verdict.DRIFT, f"{variant}: {VARIANTS[variant]}", variant)]
-        return [*found, weights.check(made, Verdict.EQUAL)]
+        return _agreeing(made, weights, gradients, variant)
     if weights.one_bias():
         return [weights.check(made, Verdict.DRIFT, f"one bias: {OWN['one bias']}", "one bias")]
     blamed = [each.name for each in weights.blamed(made)]
@@ -246,6 +230,25 @@ def judge_update(
     agree = "; the gradients that its optimizer is given agree, so the optimizer differs"
     of_weights = weights.check(made, weights.verdict, f"{weights.says(made)}{agree}{clause}")
     return [replace(gradients, ratio=0.0).check(made, Verdict.EQUAL), of_weights]
+
+
+def _agreeing(made: Made, weights: Weights, gradients: Gradients, variant: str) -> list[Check]:
+    """The checks of gradients and weights where the weights agree. variant: see ``judge_update``."""
+    found = [gradients.check(made, Verdict.EQUAL)] if gradients.seen else []
+    hidden = weights.hidden(gradients)
+    if hidden:
+        return [
+            gradients.check(made, Verdict.DIFFERENT, gradients.says(made, hidden)),
+            weights.check(made, Verdict.EQUAL),
+        ]
+    share = max((gradients.shares.get(name, math.inf) for name in gradients.differing), default=0.0)
+    if share > SAME:  # less is rounding: the weights agree
+        says = f"other gradients: {gradients.says(made, list(gradients.differing))}"
+        says = f"{says}, and yet the weights after the step agree: the optimizer makes up for it".replace("; ", ", ")
+        found = [gradients.check(made, Verdict.DRIFT, says, "other gradients")]
+    if variant:
+        return [*found, weights.check(made, Verdict.DRIFT, f"{variant}: {VARIANTS[variant]}", variant)]
+    return [*found, weights.check(made, Verdict.EQUAL)]
 
 
 def _multiple(found: float, right: float) -> str:

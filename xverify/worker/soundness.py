@@ -85,7 +85,7 @@ class Soundness(Group):
             draws = generators.differ(before, generators.states())
             if draws:
                 for models in state.replay_models.values():
-                    models.draws = True
+                    models.draw_apart()
             precisions = tuple(self._other_precision(model, found)) if request.float64 else ()
             models = (model, model)
             place, share = self._compare(models, inputs, request.case, folder, found, request.random, other_numbers)
