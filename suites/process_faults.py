@@ -106,7 +106,7 @@ GARBAGE = {
 FOLDERS = {
     "its folder is removed": "shutil.rmtree(os.environ['TMPDIR'])",
     "the run's folder is removed": "shutil.rmtree(os.path.dirname(os.environ['TMPDIR']))",
-    "its files may not grow": "resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))",
+    "its files may not grow": "import sys; sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))",
     "it has no descriptors": "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))",
     "its folder becomes a file": "p = os.environ['TMPDIR']; shutil.rmtree(p); open(p, 'w').close()",
 }

@@ -106,12 +106,20 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(t
 
 
 def on_full_disk(tmp_path, *command):
-    """Run a command whose new files may have 2 kB: a larger one fails as on a full disk, and what was there stays."""
+    """Run a command whose new files may have 2 kB: a larger one fails as on a full disk, and what was there stays.
+
+    It writes no bytecode, which Python would leave cut off in the place of the whole one.
+    """
     limit = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)); "
     limit += "from xverify.commands._main import main; sys.argv[0] = 'xverify'; sys.exit(main())"
     return subprocess.run(
-        [sys.executable, "-c", limit, *map(str, command)], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, "-c", limit, *map(str, command)],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
     )
 
 
