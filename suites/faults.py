@@ -8,6 +8,10 @@ processes: processes that crash, hang, stay or break the protocol, in every phas
 weights: mutated weight files of every format, and those of hostile_weights.py.
 results: mutated result files, read by `explain`, `diff`, `report`, `history` and `--resume`: see hostile_results.py.
 folders: model folders that end the program, cannot be read or shadow modules, by the command line: see hostile_folders.py.
+texts: every text of a result, and names, with hostile texts in every format: see case_texts.py.
+places: every file that a command reads with a pipe, a device, a folder, ... in its place: see case_places.py.
+outputs: every option that names an output with every file that the command reads: see case_outputs.py.
+records: every field of every record with an unusable value: see case_records.py.
 
 Every process that reads a file has a limit of memory (--gib), so that a file cannot take the memory of the machine. The exit code
 is 1 when anything was wrong: a parent crashed or hung, a message had more than one line, a file was executed, an exit code or a
@@ -29,13 +33,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import case_outputs
+import case_places
+import case_records
+import case_texts
+import cases
 import hostile_folders
 import hostile_results
 import processes
 import psutil
+import scenes
 import seeds
 import weight_files
 from seeds import Seed
@@ -48,6 +59,7 @@ HANG = 240.0  # seconds without an answer; each step of one check may take mutan
 STATUSES = ("refused", "failed", "unsupported", "crashed", "timeout")
 HARM, MUTATED, PROCESSES, WEIGHTS = "harm", "mutated", "processes", "weights"
 RESULTS, FOLDERS = "results", "folders"
+OUTPUTS, PLACES, TEXTS, RECORDS = "outputs", "places", "texts", "records"
 MOST = {
     MUTATED: 10_000,
     WEIGHTS: 4_000,
@@ -276,6 +288,17 @@ def part_folders(asked: argparse.Namespace) -> Found:
     return hostile_folders.run(asked.files or MOST[FOLDERS], asked.jobs)
 
 
+def part_generated(
+    asked: argparse.Namespace, generate: Callable[[list[scenes.Scene], Path], Iterable[cases.Case]], traced: bool
+) -> Found:
+    """Generated cases, or so many of them. traced: whether they need to know what each command reads."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        folder = Path(name)
+        scenes.make(folder, asked.only)
+        known = scenes.all_scenes(folder, asked.only) if traced else []
+        return cases.run(cases.sample(list(generate(known, folder)), asked.files), asked.jobs)
+
+
 # Name -> what runs the part, and the columns of its table.
 PARTS: dict[str, tuple[Callable[[argparse.Namespace], Found], Sequence[str]]] = {
     HARM: (part_harm, COLUMNS),
@@ -284,6 +307,10 @@ PARTS: dict[str, tuple[Callable[[argparse.Namespace], Found], Sequence[str]]] = 
     WEIGHTS: (part_weights, (*processes.COLUMNS, "refused", "read", "ended its process")),
     RESULTS: (part_results, TRIED),
     FOLDERS: (part_folders, TRIED),
+    OUTPUTS: (partial(part_generated, generate=case_outputs.generate, traced=True), TRIED),
+    PLACES: (partial(part_generated, generate=case_places.generate, traced=True), TRIED),
+    TEXTS: (partial(part_generated, generate=case_texts.generate, traced=False), TRIED),
+    RECORDS: (partial(part_generated, generate=case_records.generate, traced=False), TRIED),
 }
 
 

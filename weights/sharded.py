@@ -107,14 +107,15 @@ def _weight_map(index: Path) -> dict[str, str]:
     if wrong:
         raise WeightsError(f"{index}: {wrong.replace(reading.ABSENT, 'no such weight file')}")
     _check_link(index, index)
-    if index.stat().st_size > LARGEST_INDEX:
-        raise WeightsError(
-            f"{index}: it has {index.stat().st_size:,} bytes, and an index has at most {LARGEST_INDEX:,}"
-        )
-
     hook = reading.unique(lambda name: WeightsError(f"{index}: it has {name!r} twice"))
     try:
-        told = json.loads(reading.content(index).decode("utf-8"), object_pairs_hook=hook)
+        with reading.opened(index) as file:
+            text = file.read(LARGEST_INDEX + 1)
+        if len(text) > LARGEST_INDEX:
+            raise WeightsError(f"{index}: it is too large: an index has at most {LARGEST_INDEX:,} bytes")
+        told = json.loads(text.decode("utf-8"), object_pairs_hook=hook)
+    except OSError as error:
+        raise WeightsError(f"{index}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{index}: not a readable index ({type(error).__name__}: {error})") from None
     found = told.get("weight_map") if isinstance(told, dict) else None

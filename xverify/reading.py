@@ -56,7 +56,7 @@ def given(path: str | Path) -> bytes:
 
 
 def check(path: str | Path) -> None:
-    """Raise OSError as ``opened`` does unless a regular file is at this path, which another library or process will open."""
+    """Raise OSError as ``opened`` does unless a file is at this path that can be read, which another library will open."""
     try:
         found = os.stat(path)
     except FileNotFoundError as error:
@@ -64,6 +64,8 @@ def check(path: str | Path) -> None:
             raise FileNotFoundError(error.errno, NOWHERE, str(path)) from None
         raise
     _check_kind(found, path)
+    if not os.access(path, os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def problem(path: str | Path) -> str:

@@ -187,3 +187,27 @@ def test_a_test_run_without_results_keeps_the_report_that_is_there(tested, tmp_p
     done = tested(test, "--xverify-report=out.json")
     assert report.read_text() == before
     assert f"no test had a result, so {report} stays as it is" in done.out
+
+
+# -- names and fields of a record -------------------------------------------------------------------------------------
+
+
+def test_a_cell_without_a_setting_has_the_default_of_it(swept, tmp_path):
+    assert swept().code == 0
+    path = cell(tmp_path)
+    values = json.loads(path.read_text())
+    seed = values["settings"].pop("seed")
+    path.write_text(json.dumps(values))
+    assert seed == 0
+    assert "nothing was run" in swept().out
+
+
+@pytest.mark.parametrize("name", ["model", "max_abs", "calls"])
+def test_a_history_leaves_out_a_result_in_which_a_name_stands_twice(xverify, tmp_path, name):
+    pytest.importorskip("duckdb")
+    text = written(tmp_path / "r.json", RESULT).read_text()
+    assert f'"{name}": ' in text
+    (tmp_path / "r.json").write_text(text.replace(f'"{name}": ', f'"{name}": null, "{name}": ', 1))
+    done = xverify("history", "--results", tmp_path)
+    assert done.code == 4
+    assert f"r.json: an object in it has '{name}' twice" in done.err

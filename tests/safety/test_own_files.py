@@ -296,3 +296,16 @@ def test_reports_of_pytest_replace_no_file_of_the_user(tested, tmp_path):
     assert "exists, and is no Markdown report that xverify wrote; remove it, or name another file" in done.out
     for _ in range(2):
         assert tested("def test():\n    pass\n", "--xverify-report=out.md", "--xverify-report=out.json").code == 0
+
+
+def test_the_summary_of_a_workflow_is_not_the_lock_of_a_sweep(place, xverify, monkeypatch):
+    cells = place.folder / "cells"
+    sweep = ["sweep", place.port, "--results", cells, "--subjects", "numpy", "--no-timing", "--quiet"]
+    assert xverify(*sweep).code == 0
+    (place.folder / "summary.md").symlink_to(cells / ".xverify-sweep.lock")
+    for name in ("cells/.xverify-sweep.lock", "summary.md"):
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place.folder / name))
+        error = refused(xverify, *sweep)
+        assert "GITHUB_STEP_SUMMARY and the lock name the same file" in error
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
+    assert xverify(*sweep).code == 0

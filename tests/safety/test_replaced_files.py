@@ -117,6 +117,8 @@ def test_a_receipt_that_is_replayed_stays_as_it_is(place, xverify):
     refused(xverify, "replay", kept, "--json", place.folder / "link.json")
     os.link(kept / "files" / "port" / "spec.py", place.folder / "hard.json")
     refused(xverify, "replay", kept, "--json", place.folder / "hard.json", "--force")
+    os.link(kept / "result.json", place.folder / "own.json")  # which xverify wrote
+    refused(xverify, "replay", kept, "--json", place.folder / "own.json", "--force")
     assert contents(kept) == before
     assert xverify("replay", kept, "--json", place.folder / "again.json").code == 0
 

@@ -14,6 +14,7 @@ import pytest
 from conftest import MODEL, SPEC, cli, write_folder
 from helpers.commandline import hear_interrupts
 from helpers.inprocess import one_process
+from helpers.sampleresults import RESULT
 
 from xverify import interpreter
 from xverify.errors import UsageError
@@ -66,6 +67,7 @@ SIGNED = {
     },
     **{
         "memory huge": ("settings.memory", 1e300),
+        "weight decay huge": ("settings.weight_decay", 10**400),
         "strict 1": ("settings.strict", 1),
         "other task": ("tasks.other", {"subjects": []}),
     },
@@ -174,6 +176,14 @@ def test_a_result_with_an_unknown_effort_is_not_resumed(xverify, made, tmp_path)
     values["settings"]["effort"] = "much"
     (tmp_path / "r.json").write_text(json.dumps(values))
     refused(xverify("run", made / "port", *options, "--resume"), "r.json", "'much'", "$.settings.effort", "rigorous")
+
+
+@pytest.mark.parametrize("command", ["report", "explain"])
+def test_a_field_that_its_record_refuses_is_told_with_its_file(xverify, tmp_path, command):
+    values = RESULT.to_dict()
+    values["settings"]["optimizer"]["recipe"]["accumulate"] = -1
+    (tmp_path / "r.json").write_text(json.dumps(values))
+    refused(xverify(command, tmp_path / "r.json"), "r.json", "accumulate is -1")
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "damaged"])

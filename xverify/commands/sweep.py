@@ -114,6 +114,7 @@ def _check(
         *chain.from_iterable(reads.of_options(RUN, values) for values in settings.values()),
     ]
     results = outputs_of(args.share) if args.share else []
+    results += [Output("the lock", store.lock)] if store else []
     for each, path in [(each, store.path(each)) for each in planned] if store else ():
         # Its name is xverify's own, so a file there is the result of the cell, or what is left of it; a link may lead elsewhere.
         results.append(Output(f"the result of {each.name},", path, "json" if path.is_symlink() else ""))

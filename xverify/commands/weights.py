@@ -100,8 +100,11 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
 
 def _export_with(on_disk: Path, model: str, made: Path) -> None:
     """Write a new ONNX file with the graph of the model, as torch exports it, and the weights of an array file."""
+    folder = find_model(model)
+    if folder.file("torch") is None:
+        raise UsageError(f"--model {model}: it has no torch.py, of which the graph is made; name a model that has one")
     with temporary_folder() as directory:
-        exported = export_onnx(find_model(model), directory)
+        exported = export_onnx(folder, directory)
         write_weights(on_disk, exported)
         shutil.copyfile(exported, made)
 

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..framework import reads
 from ..progress import Listener
 from ..receipts import comparing, machine
-from ..receipts.records import Kept, KeptTask
+from ..receipts.records import RESULT, Kept, KeptTask
 from ..reference.request import resolve
 from ..results.file import decoded
 from ..results.records import Result
@@ -46,7 +46,8 @@ def run_again(
         settings = replace(settings, no_timing=True, **defaults)
     made = [outputs.Output("--json", Path(json), "json")] if json is not None else []
     outputs.check_outside(kept.path, "the receipt", made)
-    outputs.check(made, reads.of_run([kept.path], declared(RunSettings), vars(settings)), force)
+    own = outputs.Read("DIR", kept.path / RESULT)  # which xverify wrote, and which a link from elsewhere may name
+    outputs.check(made, [own, *reads.of_run([kept.path], declared(RunSettings), vars(settings))], force)
     parts = [_part(kept, settings.for_task(task), files) for task, files in kept.tasks.items()]
     return run_parts(parts, Path(json) if json is not None else None, listener or Listener(), settings.max_seconds)
 

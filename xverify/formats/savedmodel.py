@@ -97,7 +97,7 @@ class Adapter(TensorFlowFile):
             raise UsageError(f"{path.name}: {GRAPH} holds no graph of a SavedModel")
         folder = path.resolve()
         for file in path.rglob("*"):
-            if not file.is_dir():
+            if not file.is_dir() or file.parent.name == "variables":  # in which there are files alone
                 reading.present(file)
             if not file.resolve().is_relative_to(folder):
                 raise UsageError(

@@ -142,6 +142,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Result)
+_UNIQUE = reading.unique(lambda name: ValueError(f"an object in it has {name!r} twice: keep the right one"))
 
 
 def read(path: str | Path, modified: int) -> Entry:
@@ -168,6 +169,7 @@ def read(path: str | Path, modified: int) -> Entry:
     if not found.rows:
         raise Unreadable("it has no row")
     try:
+        json.loads(content, object_pairs_hook=_UNIQUE)  # the decoder takes the last of two values in silence
         return _entry(found, modified)
     except (ValueError, OverflowError, RecursionError) as error:
         raise Unreadable(_short(error)) from None

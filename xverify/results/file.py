@@ -40,7 +40,7 @@ def decoded(values: Any, source: str | Path) -> Result:  # Any: JSON values
         raise UsageError(f"{source} has schema version {_short(version)}; this xverify reads {SCHEMA_VERSION}")
     try:
         result = msgspec.convert(_prepared(values, Result), Result)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, RecursionError, UsageError) as error:  # a record checks some of its fields itself
         raise UsageError(f"{source} is no result that this xverify can read: {_short(error)}") from None
     wrong = next(validation.problems(result), None)
     if wrong is not None:

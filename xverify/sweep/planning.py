@@ -7,7 +7,7 @@ import json
 import platform
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 from .. import host
@@ -107,7 +107,8 @@ def _plan(cell: Cell) -> Planned:
 
 def _compared(settings: Settings) -> dict[str, object]:
     """Name -> value of the settings that change what a run measures. The optimizer is a text, because JSON has none."""
-    values = {name: value for name, value in vars(settings).items() if name not in NOT_COMPARED}
+    # Not by vars(), in which a field is absent that a file did not have.
+    values = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in NOT_COMPARED}
     return {**values, "optimizer": repr(values["optimizer"])}
 
 

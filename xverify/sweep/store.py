@@ -70,6 +70,11 @@ class Store:
         except OSError as error:
             raise NotWritten(f"--results {folder}: {error.strerror}") from None
 
+    @property
+    def lock(self) -> Path:
+        """The file that is locked while a sweep works in the folder."""
+        return self.folder / LOCK
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """The folder is for this process alone within the context. Raises UsageError when another sweep works in it."""
@@ -78,7 +83,7 @@ class Store:
         except ImportError:  # this system has no such locks
             yield
             return
-        with _opened(self.folder / LOCK) as file:
+        with _opened(self.lock) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

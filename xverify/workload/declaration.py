@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -143,13 +144,13 @@ class Option:
     def _check_number(self, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, _NUMBERS[self.kind]):
             raise UsageError(f"{self.flag} is {shown(value)}: it must be {_TYPES[self.kind]}")
-        says = f"{self.flag} is {f'{value:g}' if self.kind is float else shown(value)}: it must be"
-        most = LARGEST if self.most is None and self.kind is int else self.most
+        says = f"{self.flag} is {f'{value:g}' if isinstance(value, float) else shown(value)}: it must be"
+        most = self.most or (LARGEST if self.kind is int else sys.float_info.max)
         if self.least is not None and not value >= self.least:
             raise UsageError(f"{says} at least {self.least:g}")
         if self.above is not None and not value > self.above:
             raise UsageError(f"{says} above {self.above:g} {self.unit}".rstrip())
-        if most is not None and value > most:
+        if value > most:
             raise UsageError(f"{says} at most {most} {self.unit}".rstrip())
 
 
