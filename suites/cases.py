@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import multiprocessing
 import os
+import random
 import re
 import resource
 import shutil
@@ -31,6 +32,7 @@ from typing import Any
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
+from helpers.commandline import _Stream as Stream  # noqa: E402
 from helpers.inprocess import one_process  # noqa: E402
 
 from xverify.commands._main import main as command  # noqa: E402
@@ -157,8 +159,9 @@ def _run(case: Case, space: Path, out: int, err: int) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        for name, number in (("stdout", 1), ("stderr", 2)):
-            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", errors="surrogateescape", closefd=False))
+        for name, number in (("stdout", 1), ("stderr", 2)):  # without what a session of this process writes as a worker
+            stream = os.fdopen(number, "wb", buffering=0, closefd=False)
+            setattr(sys, name, Stream(stream, encoding="utf-8", errors="surrogateescape", write_through=True))  # type: ignore[arg-type]
         with one_process():
             if case.within is not None:
                 case.within(space / "here")
@@ -324,11 +327,12 @@ def run(cases: Sequence[Case], jobs: int) -> tuple[dict[str, Counter[str]], list
     return counts, wrong
 
 
-def sample(cases: Sequence[Case], most: int | None) -> list[Case]:
-    """So many of the cases, taken evenly. A run with a fraction of them still has every kind that is common enough."""
+def sample(cases: Sequence[Case], most: int | None, seed: str = "0") -> list[Case]:
+    """So many of the cases, taken evenly. seed: another one takes others."""
     if most is None or most >= len(cases):
         return list(cases)
-    return [cases[index * len(cases) // most] for index in range(most)]
+    first = random.Random(seed).randrange(len(cases)) if seed != "0" else 0
+    return [cases[(first + index * len(cases) // most) % len(cases)] for index in range(most)]
 
 
 def put(path: Path, kind: str) -> None:

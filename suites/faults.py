@@ -65,6 +65,10 @@ MOST = {
     WEIGHTS: 4_000,
     RESULTS: 2_000,
     FOLDERS: 1_000,
+    OUTPUTS: 2_500,
+    PLACES: 600,
+    TEXTS: 1_500,
+    RECORDS: 1_500,
 }  # files of a part, unless --files says otherwise
 TRIED = ("tried", "right", "WRONG")
 COLUMNS = ("files", *STATUSES, "judged", "WRONG")
@@ -289,14 +293,20 @@ def part_folders(asked: argparse.Namespace) -> Found:
 
 
 def part_generated(
-    asked: argparse.Namespace, generate: Callable[[list[scenes.Scene], Path], Iterable[cases.Case]], traced: bool
+    asked: argparse.Namespace,
+    part: str,
+    generate: Callable[[list[scenes.Scene], Path], Iterable[cases.Case]],
+    traced: bool,
 ) -> Found:
     """Generated cases, or so many of them. traced: whether they need to know what each command reads."""
+    most = asked.files or MOST[part]
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name)
         scenes.make(folder, asked.only)
         known = scenes.all_scenes(folder, asked.only) if traced else []
-        return cases.run(cases.sample(list(generate(known, folder)), asked.files), asked.jobs)
+        made = list(generate(known, folder))
+        print(f"{len(made)} cases, of which {min(most, len(made))} are run")
+        return cases.run(cases.sample(made, most, asked.seed), asked.jobs)
 
 
 # Name -> what runs the part, and the columns of its table.
@@ -307,10 +317,10 @@ PARTS: dict[str, tuple[Callable[[argparse.Namespace], Found], Sequence[str]]] = 
     WEIGHTS: (part_weights, (*processes.COLUMNS, "refused", "read", "ended its process")),
     RESULTS: (part_results, TRIED),
     FOLDERS: (part_folders, TRIED),
-    OUTPUTS: (partial(part_generated, generate=case_outputs.generate, traced=True), TRIED),
-    PLACES: (partial(part_generated, generate=case_places.generate, traced=True), TRIED),
-    TEXTS: (partial(part_generated, generate=case_texts.generate, traced=False), TRIED),
-    RECORDS: (partial(part_generated, generate=case_records.generate, traced=False), TRIED),
+    OUTPUTS: (partial(part_generated, part=OUTPUTS, generate=case_outputs.generate, traced=True), TRIED),
+    PLACES: (partial(part_generated, part=PLACES, generate=case_places.generate, traced=True), TRIED),
+    TEXTS: (partial(part_generated, part=TEXTS, generate=case_texts.generate, traced=False), TRIED),
+    RECORDS: (partial(part_generated, part=RECORDS, generate=case_records.generate, traced=False), TRIED),
 }
 
 

@@ -4,9 +4,11 @@ import copy
 import csv
 import json
 import math
+import os
 
 import junitparser
 import pytest
+from helpers.sampleresults import RESULT
 
 SETTINGS = {"model": "m", "task": "forward", "batch": 4, "threads": 1, "device": "cpu", "seed": 0, "cases": 4}
 SPEED = {
@@ -242,3 +244,15 @@ def test_a_file_that_is_no_result_is_refused(xverify, tmp_path):
     done = xverify("diff", tmp_path / "x.json", tmp_path / "none.json")
     assert done.code == 2
     assert "no result of xverify run" in done.err
+
+
+def test_the_names_of_many_rows_are_looked_for_once(tmp_path, xverify, monkeypatch):
+    values = RESULT.to_dict()
+    values["rows"] += [{**values["rows"][2], "subject": f"/a/{number}"} for number in range(200)]
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(values))
+    seen, usual = [], os.path.isabs
+    monkeypatch.setattr(os.path, "isabs", lambda path: seen.append(path) or usual(path))
+    done = xverify("diff", tmp_path / "old.json", tmp_path / "new.json", "--format", "json")
+    assert done.code in (0, 1, 4), done.err
+    assert sum(str(path).startswith("/a/") for path in seen) <= 10 * 200

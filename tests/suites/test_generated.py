@@ -59,6 +59,14 @@ def test_a_sample_of_every_part(made, part):
     assert sum(row["right"] for row in counts.values()) == 12
 
 
+def test_another_seed_takes_other_cases():
+    every = [Case("kind", str(number), Path(), ()) for number in range(100)]
+    names = [[each.name for each in cases.sample(every, 10, seed)] for seed in ("0", "1")]
+    assert [len(set(each)) for each in names] == [10, 10]
+    assert names[0] != names[1]
+    assert cases.sample(every, 200) == every
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "only"), [("outputs", "run*"), ("places", "w*"), ("texts", "run"), ("records", "run")]

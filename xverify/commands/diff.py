@@ -111,9 +111,10 @@ def compare(
     old_name, new_name: the names of the results, for a subject that only one of them has.
     timed: whether speeds are compared.
     """
-    before, after = ({_name(row, result): row for row in result.rows} for result in (old, new))
-    both = [subject for subject in after if subject in before]
-    baselines = {_name(result.baseline(row), result) for result in (old, new) for row in result.rows}
+    before, after = (dict(zip(_names(result), result.rows)) for result in (old, new))
+    both = dict.fromkeys(subject for subject in after if subject in before)
+    named = ((result, *each) for result in (old, new) for each in zip(_names(result), result.rows))
+    baselines = {name for result, name, row in named if result.baseline(row) is row}
     compared = [subject for subject in both if timed and not (relative and subject in baselines)]
     changes: dict[str, timing.Estimate] = {}
     for subject in compared:
@@ -221,15 +222,15 @@ def _logs(row: Row, result: Result, relative: bool) -> list[float]:
     return [statistics.median(logs) for logs in pairs.values()]
 
 
-def _name(row: Row, result: Result) -> str:
-    """The name of a row: its subject, and the task when the result has several tasks.
+def _names(result: Result) -> list[str]:
+    """The names of the rows: the subject of each, and its task when the result has several tasks.
 
     Files of one name in several folders have their paths as subjects. The folder that all of them are in is left out.
     """
-    paths = [each.subject for each in result.rows if os.path.isabs(each.subject)]
+    paths = {row.subject for row in result.rows if os.path.isabs(row.subject)}
     common = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
-    subject = os.path.relpath(row.subject, common) if row.subject in paths else row.subject
-    return subject + (f", {row.task}" if len(result.tasks) > 1 else "")
+    subjects = [os.path.relpath(row.subject, common) if row.subject in paths else row.subject for row in result.rows]
+    return [subject + (f", {row.task}" if len(result.tasks) > 1 else "") for subject, row in zip(subjects, result.rows)]
 
 
 def _samples(row: Row) -> list[Sample]:
