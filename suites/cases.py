@@ -144,6 +144,7 @@ def _run(case: Case, space: Path, out: int, err: int) -> None:
         os.environ.update(
             {
                 "TMPDIR": str(space / "temporary"),
+                "XDG_STATE_HOME": str(space / "state"),  # in which the last result is kept
                 "COLUMNS": "200",
                 "PYTHONSAFEPATH": "1",
                 "PYTHONDONTWRITEBYTECODE": "1",
