@@ -222,10 +222,10 @@ def _of_sweeps(folder: Path) -> Iterator[Case]:
     for case in _cases("file of a sweep", values, folder, ways, _as_toml):
         if "null" not in case.kind:  # TOML has none
             yield case
-    for name in settings:
+    for name in (each for each in settings if each != "subjects"):
         for damage in DAMAGES:
             if damage not in ("null", "absent"):
-                alone = {"matrix": {"model": ["./port"]}, "settings": {name: settings[name]}}
+                alone = {"matrix": {"model": ["./port"]}, "settings": {"subjects": ["numpy"], name: settings[name]}}
                 made = partial(_prepare, write=_as_toml, values=alone, place=("settings", name), damage=damage)
                 yield Case(
                     f"records: {damage}", f"file of a sweep with {name} alone", folder, ("sweep", "s.toml", "--dry-run"),

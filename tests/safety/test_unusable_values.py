@@ -57,7 +57,12 @@ BAD = {
     **{"null": None, "huge": 2**70, "float": 1e308, "list of lists": [[]], "list of NUL": ["a\0"], "numbers": [1.5]},
 }
 SIGNED = {
-    **{"model a NUL": ("model", "a\0b"), "model long": ("model", LONG), "no tasks": ("tasks", {})},
+    **{
+        "model a NUL": ("model", "a\0b"),
+        "model long": ("model", LONG),
+        "no tasks": ("tasks", {}),
+        "no subjects": ("tasks.forward.subjects", []),
+    },
     **{"pin 0": ("settings.pin", 0), "pin true": ("settings.pin", True), "python true": ("settings.python", True)},
     **{"python NUL": ("settings.python", {"numpy": "/\0"}), "task long": ("settings.task", LONG)},
     **{

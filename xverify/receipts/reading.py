@@ -60,6 +60,8 @@ def read(place: Path) -> Kept:
         raise UsageError(
             f"{place / RECEIPT} has the tasks {shown(list(noted.tasks))}: there must be one, or both, of {', '.join(TASKS)}"
         )
+    for task in (task for task, each in noted.tasks.items() if not each.subjects):
+        raise UsageError(f"{place / RECEIPT} has the task {task} without subjects: there must be one at least")
     changed = list(_changed(place, values, noted.files))
     model = place / noted.model
     if not _inside(model, place) or reading.present(model / "spec.py") is None:
