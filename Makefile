@@ -58,7 +58,7 @@ bench: $(STAMP)               ## how fast a command starts; the harness beside l
 	$(BIN)/python bench/large_models.py
 	$(BIN)/python bench/memory.py
 
-faults: $(STAMP)              ## inject faults of processes, weight files, model files, result files and model folders; 15 minutes
+faults: $(STAMP)              ## inject faults of processes, weight files, model files, result files and model folders, and generated cases; 45 minutes
 	$(BIN)/python suites/faults.py
 
 ports: $(STAMP)               ## the ports of tests/ports as they are, and with planted faults; half an hour

@@ -75,7 +75,8 @@ def generate(scenes: list[Scene], folder: Path) -> Iterator[Case]:
             slots.append((SUMMARY, ".md"))
         forced = any("--force" in each.option_strings for each in declared(scene.words))
         for flag, suffix in slots:
-            for read in scene.reads:
+            # The index of a history is read and written, and may be named.
+            for read in (each for each in scene.reads if flag != "--index" or each.suffix != ".duckdb"):
                 for kind, (name, prepare) in spellings(read, suffix).items():
                     for force in ((), ("--force",)) if forced else ((),):
                         words, variables = _words(scene, flag, name)

@@ -46,6 +46,12 @@ def _case(scene: Scene, read: Path, kind: str, folder: Path, codes: tuple[int, .
 def passed_over(scene: Scene, read: Path, kind: str) -> bool:
     """Whether a command may go on where this is no file."""
     is_optional = read.name in OPTIONAL and kind == "absent" and str(read) not in scene.words
+    if (
+        kind in ("absent", "unreadable")
+        and scene.makes
+        and any(fnmatch.fnmatch(str(read), each) for each in scene.makes)
+    ):
+        return True  # the result of a cell and a lock are made again, or it is told that they cannot be
     return is_optional or any(fnmatch.fnmatch(str(read), pattern) for pattern in (*scene.passes, *TABLES))
 
 
@@ -53,8 +59,13 @@ def _not_files(scene: Scene, read: Path, folder: Path) -> Iterator[Case]:
     """Something that is no file, or that cannot be read, is refused; an empty file is read, or refused."""
     anything = (0, 1, 2, 3, 4)
     for kind in REFUSED:
-        codes = anything if passed_over(scene, read, kind) else (2, 3) if read.name == IMPORTED else (2,)
-        says = (read.name,) if codes == (2,) and kind not in ("folder", "absent") else ()
+        in_row = read.name == IMPORTED or (kind == "absent" and read.parts[0] == "saved")
+        codes = anything if passed_over(scene, read, kind) else (2, 3) if in_row else (2,)
+        says = (
+            (read.parts[0] if read.parts[0] == "saved" else read.name,)
+            if codes == (2,) and kind not in ("folder", "absent")
+            else ()
+        )
         yield _case(scene, read, kind, folder, codes, prepare=partial(_put, read=read, kind=kind), says=says)
     if not scene.long:
         yield _case(scene, read, "empty", folder, anything, prepare=partial(_put, read=read, kind="empty"))

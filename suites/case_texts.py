@@ -180,7 +180,7 @@ def _names(kind: str, text: str, folder: Path) -> Iterator[Case]:
     for words, prepare in (
         *((("weights", action, "a.npz", *rest), partial(_weight, text=text)) for action, rest in ACTIONS.items()),
         *(((*command, f"{file}.{suffix}"), None) for command in NAMED for suffix in ("toml", "json", "onnx")),
-        (("check", "bad.onnx", "--inputs", "a.npz"), partial(_tensor, text=text)),
+        (("check", "bad.onnx", "--inputs", "a.npz", "--quiet"), partial(_tensor, text=text)),
     ):
         yield Case(
             "texts: terminal", f"{kind}, name: {' '.join(words)}", folder, words, prepare, makes=("new*",), judge=terminal,
