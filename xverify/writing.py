@@ -22,6 +22,9 @@ from .errors import NotWritten, UsageError, first_line, full_disk
 OWN = re.compile(r"/dev/(stdin|stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)")  # names of this process's own descriptors
 
 
+WRITTEN: dict[Path, None] = {}  # the files that this process wrote, as they were named
+
+
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A path for a new file of the same name, which takes the place of ``path`` at the end of the block.
@@ -46,6 +49,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             if target.exists():
                 _like(made, target)
             os.replace(made, target)
+            WRITTEN[path] = None
             with contextlib.suppress(OSError):  # not every file system can flush a folder
                 sync(place)
     finally:

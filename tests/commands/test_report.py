@@ -1,6 +1,9 @@
 """The outputs of xverify run, check and report, as a user asks for them."""
 
 import json
+import webbrowser
+from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 import junitparser
 import pandas
@@ -94,3 +97,48 @@ def test_a_summary_that_cannot_be_written_changes_no_exit_code(xverify, port, mo
     assert "GITHUB_STEP_SUMMARY: " in done.err
     assert done.out.startswith("model,created,")
     assert read(tmp_path / "result.json").rows[0].subject == "numpy"
+
+
+@pytest.fixture
+def browser(monkeypatch):
+    """What was opened in a browser."""
+    opened = []
+    monkeypatch.setattr("webbrowser.get", lambda: None)
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    return opened
+
+
+def test_open_shows_the_page_in_a_browser(xverify, written, tmp_path, browser):
+    done = xverify("report", written, "--open")
+    [address] = browser
+    page = Path(unquote(urlparse(address).path))
+    assert done.code == 1
+    assert done.err == f"wrote {page}\n"
+    assert "<h1" in page.read_text()
+    xverify("report", written, "--open", "--html", tmp_path / "own page.html")
+    assert browser[1].endswith("own%20page.html")
+
+
+def test_open_without_a_browser_says_so_and_writes_nothing(xverify, written, tmp_path, monkeypatch):
+    def get():
+        raise webbrowser.Error("could not locate runnable browser")
+
+    monkeypatch.setattr("webbrowser.get", get)
+    done = xverify("report", written, "--open", "--html", tmp_path / "page.html")
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert "--open: there is no browser" in done.err
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_browser_that_does_not_open_costs_no_page(xverify, written, tmp_path, browser, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    done = xverify("report", written, "--open", "--html", tmp_path / "page.html")
+    assert done.code == 1
+    assert "the browser did not open" in done.err
+    assert (tmp_path / "page.html").exists()
+
+
+def test_a_command_says_which_files_it_wrote(xverify, written, tmp_path):
+    done = xverify("report", written, *options(tmp_path))
+    assert done.err == f"wrote {', '.join(str(tmp_path / f'out.{name}') for name in FILES)}\n"
+    assert xverify("report", written).err == ""

@@ -7,6 +7,7 @@ EXIT_CODES. The module of a command is imported only when the command is called.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import os
 import re
@@ -23,6 +24,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
+from .. import writing
 from ..errors import UsageError, XverifyError, first_line, full_disk, shown
 from ..results.verdicts import EXIT_CODES
 from ..version import __version__
@@ -188,6 +190,7 @@ def _run(given: list[str]) -> int:
         args = parser(load=[called]).parse_args(given)  # SystemExit ends the command here: help, or a wrong argument
     except XverifyError as error:
         return _report(called, error)
+    writing.WRITTEN.clear()
     try:
         code: int = args.main(args)
     except XverifyError as error:
@@ -197,7 +200,17 @@ def _run(given: list[str]) -> int:
         return 3
     except BaseException as error:  # also SystemExit: code of a user or of a framework may raise it, with 0, too
         return _report(called, unexpected(error, debug))
+    finally:
+        _say_written(args)
     return code
+
+
+def _say_written(args: argparse.Namespace) -> None:
+    """Say which of the files that the user named were written. The others, such as those of a cache, are not told."""
+    named = [str(value) for value in vars(args).values() if isinstance(value, (str, Path))]
+    files = [name for name in dict.fromkeys(named) if Path(name) in writing.WRITTEN]
+    if files and not getattr(args, "quiet", False):
+        print(shown(f"wrote {', '.join(files)}"), file=sys.stderr)
 
 
 def _check_texts(given: list[str]) -> None:
