@@ -92,3 +92,9 @@ def test_conditions_that_hold_for_one_file_accept_it_where_another_one_fails():
 def test_a_condition_that_does_not_hold_is_the_headline_of_the_page():
     text = " ".join(Page(html.page([gated(0.5, holds=False)])).text.split())
     assert "model.onnx, conversion misses its condition: top1>=0.9 does not hold: 0.5 (logits)" in text
+
+
+def test_a_page_where_all_is_right_says_so_first():
+    text = " ".join(Page(html.page([passed(EQUAL, replace(EQUAL, subject="jax"))])).text.split())
+    assert "PASS mlp, forward, batch 32 All 2 subjects are EQUAL: nothing differs by more than rounding." in text
+    assert "The other subject is EQUAL." in Page(html.page([passed(EQUAL, DRIFT)])).text

@@ -77,9 +77,8 @@ def rest(result: Result) -> str:
     if right < len(result.rows):
         others = f"{right} {what}s are" if right > 1 else f"{what} is"
         return f"The other {others} EQUAL." if right else ""
-    return (
-        f"{'All ' if right > 1 else ''}{right} {what}{'s' * (right > 1)} EQUAL: nothing differs by more than rounding."
-    )
+    subject = f"All {right} {what}s are" if right > 1 else f"The only {what} is"
+    return f"{subject} EQUAL: nothing differs by more than rounding."
 
 
 def _rank(row: Row) -> int:
