@@ -113,7 +113,7 @@ def test_open_shows_the_page_in_a_browser(xverify, written, tmp_path, browser):
     [address] = browser
     page = Path(unquote(urlparse(address).path))
     assert done.code == 1
-    assert done.err == f"wrote {page}\n"
+    assert done.err.endswith(f"; wrote {page}\n")
     assert "<h1" in page.read_text()
     xverify("report", written, "--open", "--html", tmp_path / "own page.html")
     assert browser[1].endswith("own%20page.html")
@@ -140,5 +140,8 @@ def test_a_browser_that_does_not_open_costs_no_page(xverify, written, tmp_path, 
 
 def test_a_command_says_which_files_it_wrote(xverify, written, tmp_path):
     done = xverify("report", written, *options(tmp_path))
-    assert done.err == f"wrote {', '.join(str(tmp_path / f'out.{name}') for name in FILES)}\n"
+    assert (
+        done.err
+        == f"FAIL: 0 of 3 subjects EQUAL, 1 DIFFERENT, 1 DRIFT, 1 not-installed; wrote {', '.join(str(tmp_path / f'out.{name}') for name in FILES)}\n"
+    )
     assert xverify("report", written).err == ""

@@ -6,6 +6,7 @@ import tempfile
 import webbrowser
 from pathlib import Path
 
+from .. import writing
 from ..errors import UsageError, shown
 from ..report.options import Page, Tables
 from ..report.outputs import of_results
@@ -70,6 +71,7 @@ def main(args: argparse.Namespace) -> int:
     if written:  # on standard error, because a file may be /dev/stdout
         told = content.tally(results[0]) if len(results) == 1 else f"{len(results)} results"
         print(shown(f"{content.conclusion(*results)}: {told}; wrote {', '.join(written)}"), file=sys.stderr)
+        writing.WRITTEN.clear()  # they are told
     if args.open and not webbrowser.open(Path(args.html).absolute().as_uri()):
         print(f"xverify report: the browser did not open {args.html}: open it yourself", file=sys.stderr)
     return content.worst(results).exit_code
