@@ -140,8 +140,6 @@ def test_a_browser_that_does_not_open_costs_no_page(xverify, written, tmp_path, 
 
 def test_a_command_says_which_files_it_wrote(xverify, written, tmp_path):
     done = xverify("report", written, *options(tmp_path))
-    assert (
-        done.err
-        == f"FAIL: 0 of 3 subjects EQUAL, 1 DIFFERENT, 1 DRIFT, 1 not-installed; wrote {', '.join(str(tmp_path / f'out.{name}') for name in FILES)}\n"
-    )
+    files = ", ".join(str(tmp_path / f"out.{name}") for name in FILES)
+    assert done.err == f"FAIL: 0 of 3 subjects EQUAL, 1 DIFFERENT, 1 DRIFT, 1 not-installed; wrote {files}\n"
     assert xverify("report", written).err == ""
