@@ -27,6 +27,8 @@ from xverify.selftest.planted import _work as planted
 from xverify.timing.noise import Gate
 from xverify.workload.optimizers import optimizer
 
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; commands would make their tables as narrow
+
 FAULTY = Path(__file__).parent / "faulty"
 PLANTED = Path(planted.__file__).parent
 

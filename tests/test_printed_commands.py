@@ -25,7 +25,7 @@ OTHERS = ("diffusers", "timm", "transformers", "pytest", "uv")
 # A word of a message that stands for what is filled in -> a value.
 FILLED = {"…": "jax", "MODEL": "mlp", "FILE": "r.json"}
 WORD = (
-    r"(?:--[a-z][\w-]*|[A-Z]{3,}(?:\.json)?|FILE\.json|\.\.\.|…(?:/\*\.json)?"
+    r"(?:--[a-z][\w-]*|[A-Z]{3,}(?:\.json)?|FILE\.json|page\.html|\.\.\.|…(?:/\*\.json)?"
     r"|(?:create|remove|list|timing|mlp|resnet50|train|[a-z]+:[a-z]+,[a-z]+)\b)"
 )
 

@@ -222,7 +222,8 @@ def test_hostile_names_are_printed_as_text_in_every_format(name, tmp_path, capsy
     )
     files = [text for each in ("html", "markdown", "csv") for text in (f"--{each}", str(tmp_path / each))]
     code, out, err = ask(capsys, "--results", tmp_path / "r", *files)
-    assert (code, err) == (1, "")
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert err.startswith("wrote ")
     assert out.replace("\n", "").isprintable()
     assert max(map(len, out.splitlines())) < 2500
     assert "<script>" not in (tmp_path / "html").read_text()

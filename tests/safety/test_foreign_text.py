@@ -71,7 +71,7 @@ def test_no_line_of_a_command_is_one_of_a_file(xverify, folder, words):
     for file in folder.iterdir():
         names = {"FILE": file, "GOOD": folder.parent / "good.json", "MADE": folder.parent / "made.xml"}
         done = xverify(*(names.get(word, word) for word in words))
-        assert not done.err or done.err.endswith(f"; wrote {names['MADE']}\n")
+        assert not done.err or done.err.endswith(f"wrote {names['MADE']}\n")
         assert done.code in (0, 1, 4)
         text = names["MADE"].read_text() if "MADE" in words else done.out
         check_lines(text)

@@ -149,7 +149,7 @@ def ends(words):
         (breaks, "it ends with 70"),
         (ends, "it ends with -9"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_judge_tells_a_fault(command, wrong, tmp_path, monkeypatch):
     (tmp_path / "mine").write_text("mine")

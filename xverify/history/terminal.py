@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ..report.style import STYLES
 from ..report.tables import headed
-from ..report.text import LONGEST_CELL, escape, one_line
+from ..report.text import LONGEST_CELL, escape, one_line, within
 from . import words
 from .query import Answer
 from .records import BETTER, CHANGED, IMPROVED, REGRESSED, SAME, WORSE, Change, History, Series
@@ -70,7 +70,8 @@ def answer(found: Answer, out: Console) -> None:
     for title in found.columns:
         table.add_column(escape(one_line(title, LONGEST_CELL)))
     for row in found.rows[:MOST_ROWS]:
-        table.add_row(*(escape(one_line(str(shown(value)), LONGEST_CELL)) for value in row))
+        first, *others = (one_line(str(shown(value)), LONGEST_CELL) for value in row)
+        table.add_row(escape(first), *map(within, others))
     out.print(table)
     more = len(found.rows) - MOST_ROWS
     count = f"{len(found.rows):,} row{'' if len(found.rows) == 1 else 's'}"

@@ -68,7 +68,7 @@ def _always(result: Result) -> Iterator[str]:
     sizes = dict.fromkeys(str(row.batch) for row in result.rows)
     yield f"other batch sizes than {', '.join(sizes)}" if sizes else "every batch size"
     if "train" not in result.tasks:
-        yield "training: xverify run --task train compares it"
+        yield "training: xverify run MODEL --task train compares it"
 
 
 def _of_row(row: Row) -> Iterator[str]:

@@ -30,6 +30,11 @@ def escape(text: str) -> str:
     return markup.escape(quoted(text))
 
 
+def within(text: str) -> str:
+    """The same for a text that begins no line, such as a later cell of a row: as ``shown`` shows it."""
+    return markup.escape(shown(text))
+
+
 def quoted(text: str) -> str:
     """A text from elsewhere that may begin a line: as ``shown`` shows it, and in quotes where it would read as a verdict."""
     line = shown(text)

@@ -276,7 +276,7 @@ def _meant(file: Path) -> str:
         return f"the file of a model folder; name the folder: {file.parent if file.parent.name else './'}"
     if file.suffix == ".py":
         return (
-            "a Python file, and no model folder; write FILE.py:FUNCTION for `xverify convert` or `xverify check --against`, "
+            "a Python file, and no model folder; write FILE.py:FUNCTION for `xverify convert`, or for --against of a check, "
             "or put a spec.py beside it"
         )
     return f"a file, and no model folder; `xverify check {shlex.quote(str(file))}` checks the file of a model"
