@@ -68,7 +68,7 @@ class Pool:
         return folder
 
 
-STATE = ("process", "ending", "_reader", "_lifeline", "_lines", "log", "asked", "version", "import_rss_mib")
+STATE = ("process", "ending", "_lifeline", "_lines", "log", "asked", "version", "import_rss_mib")
 
 
 class Pooled(Worker):

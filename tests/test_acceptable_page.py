@@ -22,7 +22,7 @@ def stated():
 
 def error(text, row):
     """The relative error in the last row of a report that begins so."""
-    return float(re.findall(rf"^{row} +(?:\S+ +)*?(\d\.\de-\d\d)", text, re.MULTILINE)[-1])
+    return float(re.findall(rf"^{row} +(?:\S+ +)*?(\d\.\d+(?:e-\d\d)?)", text, re.MULTILINE)[-1])
 
 
 def replace(file, old, new):

@@ -40,7 +40,7 @@ def command_lines(text):
     for line in shown:
         found = re.match(r"(?:\$ |source <\()?(?:\w+=\S+ )?(xverify(?: .*|$))", line.strip())
         if found:
-            yield found[1].removesuffix(")").split(" # ")[0].split(" > ")[0].strip()
+            yield re.split(r" # | > |  ", found[1].removesuffix(")"))[0].strip()  # two blanks: what it is for
 
 
 def known_model(model):

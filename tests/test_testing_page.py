@@ -101,4 +101,4 @@ def test_the_further_examples_pass(repository, tmp_path):
 def fixed(line):
     """A line without its measured figures, and without the folder and the threads of its machine."""
     line = re.sub(r"\S*my_port\b", "my_port", line)
-    return re.sub(r"\d+(\.\d+)?(e[-+]\d+)?", "0", line).replace("…", "")
+    return re.sub(r"\d+(,\d{3})*(\.\d+)?(e[-+]\d+)?", "0", line).replace("…", "")

@@ -33,7 +33,7 @@ def steady(lines):
     for line in lines:
         if line.startswith(FREE) or "NO_STEADY_STATE" in line:
             skipping = True
-        elif re.match(r"  \S|PASS|FAIL|training-parity", line):
+        elif re.match(r"  \S+: |PASS|FAIL|training-parity", line):
             skipping = False
         words = line.replace("IDENTICAL", "EQUAL").split()
         if skipping or not words or words[0][0] in "─━":

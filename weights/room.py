@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,7 +22,9 @@ class Room:
 
     def __init__(self, path: Path, most: float | None = None, beside: Iterable[Path] = ()) -> None:
         self.path, self.given, self.used = path, most, 0
-        files = {path.resolve(), *(each.resolve() for each in beside)}
+        files = {
+            Path(os.path.realpath(each)) for each in (path, *beside)
+        }  # Path.resolve raises RuntimeError for a circle
         sizes = sum(each.stat().st_size for each in files if each.is_file())
         self.most = int(most * GB) if most is not None else max(LEAST, 2 * sizes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,5 +85,5 @@ def _reader(path: Path, most: float | None) -> Iterator[Worker]:
         except SubjectError as error:
             if NO_SPACE in str(error):
                 raise NotWritten(str(error)) from None
-            says = str(error).replace(str(path.resolve()), str(path)).replace(str(path.absolute()), str(path))
+            says = str(error).replace(os.path.realpath(path), str(path)).replace(str(path.absolute()), str(path))
             raise WeightsError(says if says.startswith(str(path)) else f"{path}: {says}") from None
