@@ -69,12 +69,12 @@ def generate(scenes: list[Scene], folder: Path) -> Iterator[Case]:
     """All cases. folder: of the scenes."""
     for scene in scenes:
         flags = options(scene.words)
-        slots = [(flag, SUFFIXES.get(name, "")) for flag, name in flags.items() if flag not in scene.words]
-        slots += [(OUT, word.removeprefix(OUT)) for word in scene.words if word.startswith(OUT)]
+        places = [(flag, SUFFIXES.get(name, "")) for flag, name in flags.items() if flag not in scene.words]
+        places += [(OUT, word.removeprefix(OUT)) for word in scene.words if word.startswith(OUT)]
         if scene.command in SUMMARIZED:
-            slots.append((SUMMARY, ".md"))
+            places.append((SUMMARY, ".md"))
         forced = any("--force" in each.option_strings for each in declared(scene.words))
-        for flag, suffix in slots:
+        for flag, suffix in places:
             # The index of a history is read and written, and may be named.
             for read in (each for each in scene.reads if flag != "--index" or each.suffix != ".duckdb"):
                 for kind, (name, prepare) in spellings(read, suffix).items():

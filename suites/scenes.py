@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import importlib.util
-import json
 import os
 import shutil
 import struct
@@ -25,7 +24,7 @@ from cases import Case
 from conftest import MODEL, SPEC, write_folder
 from helpers import modelfiles
 from helpers.historyresults import keep, result
-from helpers.outputplaces import onnx_file
+from helpers.outputplaces import onnx_file, sharded_weights
 
 from xverify.weights import save_file
 from xverify.weights.sharded import INDEX
@@ -217,14 +216,7 @@ def _weight_files(folder: Path, only: str) -> None:
     save_file(WEIGHTS, folder / "w.npz")
     save_file(WEIGHTS, folder / "w.safetensors")
     save_file(WEIGHTS, folder / "w.pkl")
-    sharded = folder / "sharded"
-    sharded.mkdir()
-    shards = {}
-    for number, names in enumerate((["fc1.weight", "fc1.bias"], ["fc2.weight", "fc2.bias"]), 1):
-        shard = f"model-0000{number}-of-00002.safetensors"
-        save_file({each: WEIGHTS[each] for each in names}, sharded / shard)
-        shards |= dict.fromkeys(names, shard)
-    (sharded / f"model{INDEX}").write_text(json.dumps({"weight_map": shards}))
+    sharded_weights(folder / "sharded", WEIGHTS, (["fc1.weight", "fc1.bias"], ["fc2.weight", "fc2.bias"]))
     if wants(only, "w.pt") and importlib.util.find_spec("torch"):
         save_file(WEIGHTS, folder / "w.pt")
 

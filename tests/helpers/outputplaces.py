@@ -9,10 +9,23 @@ from conftest import write_folder
 from helpers.historyresults import keep, result
 from helpers.sampleresults import RESULT
 from xverify.results.file import write
+from xverify.weights import save_file
+from xverify.weights.sharded import INDEX
 
 FAST = ("--subjects", "numpy", "--no-timing", "--quiet")
 REPORTS = ("html", "markdown", "junit", "csv")
 DEFAULTS = {"html": ".html", "markdown": ".md", "junit": ".xml", "csv": ".csv", "json": ".json", "curve": ".png"}
+
+
+def sharded_weights(folder, weights, parts):
+    """Make a folder with weights in shards and their index, as those of transformers. parts: the names in each shard."""
+    folder.mkdir()
+    shards = {}
+    for number, names in enumerate(parts, 1):
+        shard = f"model-{number:05}-of-{len(parts):05}.safetensors"
+        save_file({name: weights[name] for name in names}, folder / shard)
+        shards |= dict.fromkeys(names, shard)
+    (folder / f"model{INDEX}").write_text(json.dumps({"weight_map": shards}))
 
 
 def onnx_file(path, external=False):

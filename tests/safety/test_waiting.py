@@ -1,6 +1,5 @@
 """Nothing is waited for: what is no file ends a command at once, with exit code 2 and one line that names it."""
 
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import cli, write_folder
 from helpers.inprocess import one_process
+from helpers.outputplaces import sharded_weights
 from helpers.sampleresults import RESULT
 
 from xverify import reading
@@ -162,13 +162,7 @@ def test_a_weight_file(xverify, tmp_path, put, name, action):
 @pytest.mark.parametrize("name", [f"model{INDEX}", "model-00001-of-00002.safetensors"])
 def test_a_part_of_sharded_weights(xverify, tmp_path, put, name):
     folder = tmp_path / "sharded"
-    folder.mkdir()
-    shards = {}
-    for number, names in enumerate((["fc1.weight", "fc1.bias"], ["fc2.weight", "fc2.bias"]), 1):
-        shard = f"model-0000{number}-of-00002.safetensors"
-        save_file({each: WEIGHTS[each] for each in names}, folder / shard)
-        shards |= dict.fromkeys(names, shard)
-    (folder / f"model{INDEX}").write_text(json.dumps({"weight_map": shards}))
+    sharded_weights(folder, WEIGHTS, (["fc1.weight", "fc1.bias"], ["fc2.weight", "fc2.bias"]))
     says = put(folder / name)
     done = xverify("weights", "digest", folder)
     refused(done, name)

@@ -1,11 +1,15 @@
 """Bounds of a speed on a machine that is too busy to measure it."""
 
+import json
 import random
+from dataclasses import replace
 
 import pytest
 from conftest import write_folder
+from helpers.sampleresults import RESULT
 
 from xverify.report import numbers
+from xverify.results import file
 from xverify.timing import bounds
 from xverify.timing.bounds import Bounded, Series, at_least, orders, pieces
 from xverify.timing.noise import Gate, Moment, explained
@@ -70,6 +74,16 @@ def test_a_bound_is_rounded_to_the_safe_side():
     assert numbers.bound(28_999.0, above=False) == "28,000"
     assert numbers.bound(28_001.0, above=True) == "29,000"
     assert numbers.bound(0.0956, above=False) == "0.095"
+
+
+@pytest.mark.parametrize("value", [0, -1.5])
+def test_a_result_file_with_an_impossible_bound_is_reported_without_it(xverify, tmp_path, value):
+    rows = [replace(row, speed=row.speed and replace(row.speed, at_least=value)) for row in RESULT.rows]
+    file.write(replace(RESULT, rows=tuple(rows)), tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["rows"][0]["speed"]["at_least"] == value
+    done = xverify("report", tmp_path / "r.json", "--details")
+    assert done.code in (0, 1), done.err
+    assert "at least" not in done.out
 
 
 @pytest.fixture

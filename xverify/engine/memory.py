@@ -146,10 +146,8 @@ def plan(
     notes = []
     if len(turns) > 1:
         listed = "; ".join(", ".join(subjects[index].label for index in turn) for turn in turns)
-        reasons = [
-            f"{work.measures} of all of them together take about {size(whole)} of memory, and {size(available)} are available"
-        ]
-        reasons = reasons if large else []
+        needs = f"{work.measures} of all of them together take about {size(whole)} of memory, and {size(available)} are available"
+        reasons = [needs] if large else []
         reasons += [f"{subjects[index].label} is slow to start ({why})" for index, why in late.items()]
         notes.append(
             f"the subjects were measured in {len(turns)} turns ({listed}), because {', and because '.join(reasons)}"
