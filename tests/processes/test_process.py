@@ -155,3 +155,15 @@ def test_a_with_statement_starts_a_worker_and_ends_it(tmp_path):
         assert worker.rss_mib() > 1
         assert worker.import_rss_mib > 1
     assert worker.process.poll() is not None
+
+
+def test_a_process_that_is_interrupted_before_its_lines_are_read_is_ended(tmp_path, monkeypatch):
+    def interrupt(pid):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xverify.processes.worker.memory.end_first", interrupt)
+    worker = Worker(frameworks.load("numpy"), sys.executable, tmp_path, 1, "cpu", 30.0)
+    with pytest.raises(KeyboardInterrupt):
+        worker.start()
+    worker.close()
+    assert worker.process.poll() is not None

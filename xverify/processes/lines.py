@@ -14,14 +14,18 @@ LONGEST_LINE = 2**26  # bytes of a line that are read; a longer one is no messag
 
 
 class Lines(queue.Queue["bytes | None"]):
-    """The lines of a worker in their order, and None for their end.
+    """The lines of a worker in their order, and None for their end. It is there before the process, which may end at any time."""
 
-    pipe: the standard output of the worker. ending: its end, after which no line is waited for even when a process that it started
-    keeps the pipe open.
-    """
-
-    def __init__(self, pipe: IO[bytes], ending: Ending) -> None:
+    def __init__(self) -> None:
         super().__init__(2 * MOST_NOISE)
+        self.reader: threading.Thread | None = None
+
+    def follow(self, pipe: IO[bytes], ending: Ending) -> None:
+        """Begin to read.
+
+        pipe: the standard output of the worker. ending: its end, after which no line is waited for even when a process that it
+            started keeps the pipe open.
+        """
         self.reader = threading.Thread(target=self._read, args=(pipe,), daemon=True)
         self.reader.start()
         threading.Thread(target=self._await_end, args=(ending,), daemon=True).start()
@@ -33,6 +37,8 @@ class Lines(queue.Queue["bytes | None"]):
 
     def are_read(self) -> bool:
         """Wait a second until nothing is left to read. Returns whether that is so."""
+        if self.reader is None:
+            return True
         self.reader.join(1)
         return not self.reader.is_alive()
 

@@ -128,7 +128,7 @@ class Worker:
             self.adapter, self.folder, self.threads, self.device, self.python, self.patient, allocator=self.allocator
         )
         self.asked, self._overdue = 0, None
-        self.log = Log(self.log.path)
+        self.log, self._lines = Log(self.log.path), Lines()
         try:
             self.log.path.write_bytes(b"")
             with self.log.path.open("ab") as log:
@@ -144,7 +144,7 @@ class Worker:
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(self.process.pid).cpu_affinity(list(self.pin))
         assert self.process.stdout is not None
-        self._lines = Lines(self.process.stdout, self.ending)
+        self._lines.follow(self.process.stdout, self.ending)
         self._greet()
 
     def _popen(self, arguments: Sequence[str], variables: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
