@@ -28,6 +28,9 @@ from xverify.timing.noise import Gate
 from xverify.workload.optimizers import optimizer
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it; commands would make their tables as narrow
+os.environ.pop(
+    "CI", None
+)  # a server for tests sets it; pytest then prints long messages whole, and tests read what it prints
 
 FAULTY = Path(__file__).parent / "faulty"
 PLANTED = Path(planted.__file__).parent
