@@ -2,10 +2,12 @@
 
 import json
 import random
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 from conftest import write_folder
+from helpers.htmlpages import Page
 from helpers.sampleresults import RESULT
 
 from xverify.report import numbers
@@ -107,12 +109,37 @@ def test_a_busy_machine_gives_bounds_and_the_next_command(xverify, tmp_path):
     assert "stop" not in done.out
 
 
+@pytest.mark.usefixtures("in_one_process", "busy")
+def test_the_bounds_are_on_the_first_screen_of_the_page_and_in_junit(xverify, tmp_path):
+    port, page, junit = write_folder(tmp_path / "port", ("numpy", "honest")), tmp_path / "p.html", tmp_path / "j.xml"
+    done = xverify(
+        "run", port, "--subjects", "numpy,honest", "--warmup", "4", "--rerun", "8", "--html", page, "--junit", junit
+    )
+    least = done.row("numpy")["speed"]["at_least"]
+    says = f"numpy: at least {numbers.bound(least, above=False)} items/s (fastest calls), not a verdict"
+    first_screen = Page(page.read_text()).text.partition("relative error")[0]
+    assert "TOO NOISY for a verdict on speed: " in first_screen
+    assert f"; {says}" in first_screen
+    suite = ET.fromstring(junit.read_text()).find("testsuite")
+    assert suite.find("system-out").text.split("\n")[0] == "PASS"
+    assert says in suite.find("system-out").text.split("\n")
+    assert suite.find("testcase[@name='numpy']/properties/property[@name='fps at least']").get("value") == repr(least)
+
+
 @pytest.mark.usefixtures("in_one_process", "no_noise")
 def test_a_quiet_machine_measures_no_bound(xverify, tmp_path):
     done = xverify("run", write_folder(tmp_path / "port"), "--subjects", "numpy", "--warmup", "4", "--rerun", "8")
     assert done.row("numpy")["speed"]["at_least"] is None
     assert done.row("numpy")["speed"]["launches"][0]["fastest_seconds"] is None
     assert "at least" not in done.out
+
+
+@pytest.mark.usefixtures("in_one_process", "no_noise")
+def test_a_quiet_machine_has_no_bound_in_junit_and_on_the_page(xverify, tmp_path):
+    page, junit = tmp_path / "p.html", tmp_path / "j.xml"
+    port = write_folder(tmp_path / "port")
+    xverify("run", port, "--subjects", "numpy", "--warmup", "4", "--rerun", "8", "--html", page, "--junit", junit)
+    assert "at least" not in page.read_text() + junit.read_text()
 
 
 @pytest.mark.usefixtures("in_one_process", "busy")

@@ -15,7 +15,7 @@ def bounded(result: Result) -> Iterator[str]:
     """What is known of speeds that could not be measured, and of their order."""
     rate = rate_unit(result.item)
     known = [
-        Bounded(row.subject, _possible(row.speed.at_least), _possible(row.speed.at_most))
+        Bounded(row.subject, possible(row.speed.at_least), possible(row.speed.at_most))
         for row in result.rows
         if row.speed
     ]
@@ -28,6 +28,6 @@ def bounded(result: Result) -> Iterator[str]:
         yield f"{fast.subject} is faster than {slow.subject}: at most {most} {rate}, and no disturbance explains the difference"
 
 
-def _possible(speed: float | None) -> float | None:
+def possible(speed: float | None) -> float | None:
     """The speed; None for one that no run measures, which a result file that was edited may have."""
     return speed if speed is not None and 0 < speed < math.inf else None

@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 from ..errors import shown
 from ..results.records import Check, LayerError, Layers, Result, Row
 from ..results.verdicts import Outcome, Verdict
-from . import content
+from . import content, limits
+from .bounded import possible
 from .cells import at
 from .text import one_line
 
@@ -87,7 +88,7 @@ def suite(result: Result) -> Suite:
             "inputs": result.inputs.digest or "",
             "rule": result.rule,
         },
-        content.conclusion(result),
+        "\n".join([content.conclusion(result), *map(one_line, limits.too_noisy(result))]),
     )
 
 
@@ -140,6 +141,7 @@ def _of_layer(layer: LayerError, says: str, group: str) -> Case:
 def _figures(row: Row) -> dict[str, str]:
     """The figures of a row that are known and count."""
     known = {name: at(row, path) for name, path in FIGURES.items()}
+    known["fps at least"] = possible(row.speed.at_least) if row.speed is not None else None
     for output, figures in row.figures.items() if row.gate else ():
         known |= {f"{name} of {output}": value for name, value in asdict(figures).items() if name != "says"}
     return {name: repr(value) for name, value in known.items() if value is not None}

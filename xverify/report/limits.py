@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..results.records import Result
 from .bounded import bounded
@@ -12,14 +12,8 @@ HEADING, MORE = "Limits:", "--details prints more"
 
 
 def of_run(result: Result) -> list[str]:
-    """The lines about a run. A fact that does not hold for all of its tasks begins with the name of the task."""
-    tasks_of: dict[str, list[str]] = {}
-    for part in result.by_task():
-        for fact in _of_task(part):
-            tasks_of.setdefault(fact, []).append(part.tasks[0])
-    shared = len(result.by_task())
-    facts = [fact if len(tasks) == shared else f"{', '.join(tasks)}: {fact}" for fact, tasks in tasks_of.items()]
-    return _lines(facts)
+    """The lines about a run."""
+    return _lines(_of_tasks(result, _of_task))
 
 
 def of_check(result: Result) -> list[str]:
@@ -31,6 +25,28 @@ def of_check(result: Result) -> list[str]:
             *(_speed(result) if any(row.speed for row in result.rows) else ()),
         ]
     )
+
+
+def too_noisy(result: Result) -> list[str]:
+    """Why no speed of a task counts, and what is known of the speeds in spite of it; nothing where they count."""
+    return _of_tasks(result, _too_noisy)
+
+
+def _of_tasks(result: Result, facts_of: Callable[[Result], Iterator[str]]) -> list[str]:
+    """The facts about all tasks. One that does not hold for all of them begins with the name of the task."""
+    tasks_of: dict[str, list[str]] = {}
+    for part in result.by_task():
+        for fact in facts_of(part):
+            tasks_of.setdefault(fact, []).extend(part.tasks)
+    return [
+        f"{', '.join(tasks)}: {fact}" if len(tasks) < len(result.tasks) else fact for fact, tasks in tasks_of.items()
+    ]
+
+
+def _too_noisy(result: Result) -> Iterator[str]:
+    if result.noise.dropped and result.noise.refusal:
+        yield f"TOO NOISY for a verdict on speed: {result.noise.refusal}"
+        yield from bounded(result)
 
 
 def _lines(facts: list[str]) -> list[str]:
@@ -86,9 +102,8 @@ def _nodes(result: Result) -> Iterator[str]:
 def _speed(result: Result) -> Iterator[str]:
     """Why the speeds have no verdict."""
     runs = max((len(row.speed.launches) or 1 for row in result.rows if row.speed), default=0)
-    if result.noise.dropped and result.noise.refusal:
-        yield f"TOO NOISY for a verdict on speed: {result.noise.refusal}"
-        yield from bounded(result)
+    if noisy := list(_too_noisy(result)):
+        yield from noisy
         yield f"on a quiet machine: {command(result)}"
     elif result.settings.no_timing:
         yield "speed not measured, as --no-timing asks"
