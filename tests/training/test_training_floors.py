@@ -149,12 +149,7 @@ build = Net
 }
 
 
-BESIDE_ZERO = pytest.mark.xfail(
-    reason="on some processors, an activation beside zero falls the other way, which is not yet in the noise of gradients"
-)
-
-
-@pytest.mark.parametrize("offset", [pytest.param(0.0, marks=BESIDE_ZERO), 1.0])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
 def test_the_sums_of_a_batch_norm_are_rounded(xverify, tmp_path, offset):
     files = {name: text.replace("OFFSET", str(offset)) for name, text in NORM.items()}
     right = xverify("run", folder(tmp_path / "right", files), *TRAIN)

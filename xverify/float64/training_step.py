@@ -8,10 +8,11 @@ precision, both parts are of that precision: the reference's step is then one un
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from operator import methodcaller
 from typing import Any
 
@@ -23,13 +24,14 @@ from ..verdict.findings import StepTruth
 from ..weights.canonical import Array
 from ..workload.recipe import micro_batches
 from .arithmetic import float64_arithmetic
-from .layer_kinds import BATCH_NORMS, COPIES, leaves, summed_gradient_terms, summed_terms
+from .layer_kinds import BATCH_NORMS, COPIES, is_training_norm, leaves, summed_gradient_terms, summed_terms
 from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_in, subtracted, summed_values
 from .perturbation import Noise
 from .precision import SMALLEST
 from .replaced import hooked
 from .stepping import Models
 from .structures import as_float32, as_float64, flatten, map_tensors
+from .summed_gradients import error_of_means, rounding_of_sums
 from .underflow import finite
 
 REPEATS = 2  # perturbed steps; with the error of float32 the floor has three measurements
@@ -71,7 +73,7 @@ def step_in_float64(
     for _ in range(repeats):
         _set_statistics(models.float64_model, start)
         differences.add(_perturbed_step(models.float64_model, float64_inputs, target, noise, loss), repeats)
-    differences.round(models.precision.unit)
+    differences.round(models.precision.unit, observed.sums)
     accumulated = _loss_of_parts(exact.outputs, target, loss, parts) if parts > 1 else None
     truth = replace(
         _truth(exact, differences, observed, models.precision.unit),
@@ -237,7 +239,23 @@ def _perturbed_both_ways(
     # Of an infinity, nothing is added.
     y = y + noise.rounded(y.detach(), size).sub_(y.detach()).nan_to_num_(0.0)
     y.register_hook(lambda g: noise.rounded(g, rounding))
+    if is_training_norm(layer) and inputs[0].requires_grad:
+        _perturb_means(layer, inputs[0], y, noise, times)
     return y
+
+
+def _perturb_means(layer: nn.Module, x: Tensor, y: Tensor, noise: Noise, times: float) -> None:
+    """Perturb the two means over the batch in the gradient of a batch norm's input x as their sums round. y: its output.
+
+    The gradient is w/σ (g - E[g] - x̂ E[g x̂]); g is that of y.
+    """
+    lost: list[Tensor] = []
+
+    def of_output(g: Tensor) -> None:
+        lost[:] = [error_of_means(layer, x.detach(), g, noise) * times]
+
+    y.register_hook(of_output)
+    x.register_hook(lambda g: g + lost.pop() if lost else g)
 
 
 # -- noise floors -----------------------------------------------------------------------------------------------------
@@ -261,10 +279,15 @@ class _Differences:
         for key, noise in self.noise.items():
             _add(noise, (step.tensors[key] - self.exact.tensors[key]) / math.sqrt(repeats))
 
-    def round(self, unit: float) -> None:
-        """Add the rounding of the values themselves, and what is lost of tiny ones. unit: unit roundoff of the precision."""
+    def round(self, unit: float, sums: Mapping[str, Tensor]) -> None:
+        """Add the rounding of the values themselves, and of the sums behind them, and what is lost of tiny ones.
+
+        unit: unit roundoff of the precision. sums: see ``_Observed``.
+        """
         for key, noise in self.noise.items():
             exact = self.exact.tensors[key]
+            if (name := key.removeprefix("gradient/")) in sums:
+                _add(noise, sums[name])
             _add(noise, exact * (unit / math.sqrt(3)))
             _add(noise, (exact != 0) * SMALLEST[torch.float32])
 
@@ -293,12 +316,14 @@ class _Observed:
     momentum: batch norm -> its momentum.
     values: number of values that the loss sums.
     subtracted: see ``losses.subtracted``.
+    sums: parameter -> the rms rounding of its gradient, see ``rounding_of_sums``.
     """
 
     terms: dict[str, int] = field(default_factory=dict)
     momentum: dict[str, float] = field(default_factory=dict)
     values: int = 1
     subtracted: float = 0.0
+    sums: dict[str, Tensor] = field(default_factory=dict)
 
 
 @contextmanager
@@ -310,7 +335,19 @@ def _observed(models: Models) -> Iterator[_Observed]:
     def count(name: str, _: nn.Module, args: Any) -> None:
         seen.terms[name] = args[0].numel() // args[0].shape[1]
 
-    with hooked(layer.register_forward_pre_hook(partial(count, name)) for name, layer in norms.items()):
+    names = {id(parameter): name for name, parameter in models.float64_model.named_parameters()}
+
+    def add(layer: nn.Module, x: Tensor, upstream: Tensor) -> None:
+        for own, rounding in rounding_of_sums(layer, x, upstream):
+            name = names[id(getattr(layer, own))]
+            _add(seen.sums.setdefault(name, torch.zeros(rounding.shape)), rounding)
+
+    def watch(layer: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.requires_grad and args:
+            output.register_hook(partial(add, layer, flatten(args)[0].detach()))
+
+    counting = (layer.register_forward_pre_hook(partial(count, name)) for name, layer in norms.items())
+    with hooked(chain(counting, (layer.register_forward_hook(watch) for layer in models.layers.values()))):
         yield seen
 
 

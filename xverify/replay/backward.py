@@ -26,6 +26,7 @@ from ..float64.losses import LossOf, cross_entropy_of, loss_in
 from ..float64.perturbation import Arithmetic, Noise, perturbed_layer
 from ..float64.stepping import Models, SteppingPass
 from ..float64.structures import as_float64, flatten, unflatten
+from ..float64.summed_gradients import rounding_of_sums
 from ..float64.underflow import UNDERFLOW, underflow, unit_scale
 from ..results.verdicts import Verdict
 from ..verdict.findings import GRADIENT_OF, Explanation, Finding, ReplayReport
@@ -244,7 +245,9 @@ class BackwardReplay:
             floors = Floors.between(product, others[0], others[1], axis, unit)
             self._judge_input_gradient(call, index, captured, floors, terms, upstream[0])
             result.append(captured)
-        self.parameters.add(layer, [each.parameters for each in passes], first, unit)
+        gradient = upstream[0] if len(call.outputs) == 1 and call.inputs else None
+        sums = {} if gradient is None else dict(rounding_of_sums(layer, as_float64(call.inputs[0]), gradient))
+        self.parameters.add(layer, [each.parameters for each in passes], first, unit, sums)
         self.input_gradients[call.layer, call.call] = result
         return result
 

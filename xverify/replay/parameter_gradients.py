@@ -39,8 +39,12 @@ class _Sum:
         perturbation, error = _noise(gradients)
         self.exact += gradients[0]
         self.perturbation = torch.hypot(self.perturbation, perturbation)
-        self.float32_error = torch.hypot(self.float32_error, error)
+        self.add_error(error)
         self.terms += terms
+
+    def add_error(self, error: Tensor) -> None:
+        """Add an error of computing in float32 that the other parts do not have."""
+        self.float32_error = torch.hypot(self.float32_error, error.float())
 
 
 def _noise(gradients: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -56,15 +60,23 @@ class ParameterGradients:
         self.names = {id(parameter): name for name, parameter in model.named_parameters()}
         self.sums: dict[str, _Sum] = {}
 
-    def add(self, layer: nn.Module, gradients: Sequence[Gradients], upstream: Tensor, unit: float) -> None:
+    def add(
+        self,
+        layer: nn.Module,
+        gradients: Sequence[Gradients],
+        upstream: Tensor,
+        unit: float,
+        sums: Mapping[str, Tensor],
+    ) -> None:
         """Add the gradients of one call.
 
         gradients: of the exact, the perturbed and the float32 pass, each of the parameters of the layer in their order; None where
             the call does not use one.
         upstream: the gradient of the layer's output.
         unit: unit roundoff of the precision of the layer.
+        sums: see ``rounding_of_sums``.
         """
-        for parameter, *values in zip(layer.parameters(), *gradients):
+        for (own, parameter), *values in zip(layer.named_parameters(), *gradients):
             found = [each for each in values if each is not None]
             if len(found) < len(values):
                 continue
@@ -76,6 +88,8 @@ class ParameterGradients:
             else:
                 exact, perturbation, error = found[0].clone(), *_noise(found)
                 self.sums[name] = _Sum(type(layer).__name__, exact, perturbation, error, terms, unit)
+            if own in sums:
+                self.sums[name].add_error(sums[own])
 
     def add_glue(self, passes: Sequence[Mapping[str, Tensor]]) -> None:
         """Add the parts of the gradients that come from glue code, as a head has that uses the weight of an embedding.
