@@ -70,7 +70,8 @@ class Scene:
 
     words: its arguments, with paths within the folder. needs: modules without which it is left out.
     passes: patterns of files that it may pass over where they are no files. makes: patterns of what it writes beside its outputs.
-    long: whether it takes longer than a case may. reads: the files within the folder that it reads. code: the exit code.
+    long: whether it takes longer than a case may. alone: whether it reads nothing of the user's.
+    reads: the files within the folder that it reads. code: the exit code.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Scene:
     makes: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
     long: bool = False
+    alone: bool = False
     reads: tuple[Path, ...] = ()
     code: int = 0
 
@@ -115,6 +117,10 @@ def listed() -> Iterator[Scene]:
     yield _scene("convert with weights", f"convert torched {convert} --weights w.npz", ("torch", "onnx"))
     yield _scene("convert code", f"convert torch=code/model.py:build {convert} --shape x=1x2", ("torch", "onnx"))
     yield _scene("mutate", "mutate torched --quiet", torch, long=True)
+    yield _scene("reproduce", "reproduce mlp-mnist --data mnist --scale 0.0001 --repeats 1 --quiet", torch, long=True)
+    adapters = {"long": True, "variables": {"XVERIFY_FRAMEWORKS": "adapters"}}
+    yield _scene("optimizers", "optimizers --frameworks torch --quiet", torch, **adapters)
+    yield _scene("selftest", "selftest timing --only equals --runs 1 --quiet", long=True, alone=True)
     for text in (
         "report r.json",
         "report r.json results/r1.json",
@@ -299,7 +305,7 @@ def traced(scene: Scene, folder: Path) -> Scene:
         case = Case("", scene.name, folder, scene.with_out(), variables=scene.variables)
         ended = cases.called(case, Path(name), LONG if scene.long else 300.0)
         read = tuple(path.relative_to(here) for path in files if path.exists() and path.stat().st_atime_ns > 0)
-    if ended.code not in ((0, 1, 4, None) if scene.long else (0, 1, 4)) or not read:
+    if ended.code not in ((0, 1, 4, None) if scene.long else (0, 1, 4)) or bool(read) == scene.alone:
         raise SystemExit(f"{scene.name}: it ends with {ended.code} and has read {len(read)} files: {ended.err[-500:]}")
     return replace(scene, reads=read, code=ended.code or 0)
 
