@@ -8,6 +8,7 @@ Folding a batch norm (gamma, beta, mean, var, eps) into the layer before it, wit
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -75,7 +76,8 @@ class Stored:
 class Fold:
     """A batch norm with the layer into which it can be folded.
 
-    layer, bias: names of the layer's arrays; "" for no bias. axis: of the output channels in the weight. eps: see BatchNorm.
+    layer, bias: names of the layer's arrays; "" for no bias. axis: of the output channels in the weight; of a depthwise kernel
+        with several outputs of a channel, the first of two. eps: see BatchNorm.
     """
 
     norm: BatchNorm
@@ -119,8 +121,12 @@ def _likely_layers(stored: Stored, norm: BatchNorm) -> list[tuple[str, str, int]
     for name in stored.arrays:
         shape = shape_of(stored.arrays, name)
         axes = [axis for axis in dict.fromkeys((0, len(shape) - 1)) if len(shape) > 1 and shape[axis] == channels]
+        if len(shape) > 3 and shape[-2] * shape[-1] == channels and shape[-2] > 1:
+            axes.append(len(shape) - 2)  # a depthwise kernel of Keras
         begin = name[: max(name.rfind("."), name.rfind("/")) + 1]
         bias = begin + "bias" if begin + "bias" in stored.arrays else ""
+        if bias and math.prod(shape_of(stored.arrays, bias)) != channels:
+            continue  # the channels of the batch norm are what the layer is given
         found += [(name, bias, axis) for axis in axes]
     return sorted(found, key=lambda each: _unlike(each[0], norm.name))[:LIKELY]
 
@@ -141,9 +147,17 @@ def fold(stored: Stored, how: Fold, times: int = 1) -> tuple[Array, Array]:
     beta = stored.arrays[how.norm.beta].astype(np.float64) if how.norm.beta else np.zeros_like(mean)
     shift = stored.arrays[how.bias].astype(np.float64).reshape(-1) if how.bias else np.zeros_like(mean)
     for _ in range(times):
-        weight = weight * scale.reshape([-1 if each == how.axis else 1 for each in range(weight.ndim)])
+        weight = weight * _along(scale, weight, how.axis)
         shift = beta + (shift - mean) * scale
     return weight, shift
+
+
+def _along(scale: Array, weight: Array, axis: int) -> Array:
+    """The factors of the output channels of a weight; those of a depthwise kernel lie in its last two axes."""
+    shape = [-1 if each == axis else 1 for each in range(weight.ndim)]
+    if scale.size != weight.shape[axis]:
+        shape[axis:] = weight.shape[axis:]
+    return scale.reshape(shape)
 
 
 def factors(stored: Stored, norm: BatchNorm, eps: float) -> Array:

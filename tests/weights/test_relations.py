@@ -136,3 +136,21 @@ def test_weights_diff_reads_model_files(xverify, tmp_path):
     (tmp_path / "broken.onnx").write_bytes(right.read_bytes()[:-40])
     assert xverify("weights", "diff", tmp_path / "broken.onnx", right).code == 2
     assert onnx
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_depthwise_kernel_of_keras_with_its_batch_norm_folded_in_is_right(outputs):
+    random, count = np.random.default_rng(2), 6 * outputs
+    norm = {name: random.uniform(0.5, 2, count) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
+    keras = {f"bn/{name}": array for name, array in norm.items()}
+    keras |= {"dw/kernel": random.standard_normal((3, 3, 6, outputs)), "dw/bias": random.standard_normal(count)}
+    # A layer that takes the channels of the batch norm, and has a bias of another length.
+    keras |= {"fc/kernel": random.standard_normal((count, 5)), "fc/bias": random.standard_normal(5)}
+    scale = norm["gamma"] / np.sqrt(norm["moving_variance"] + 1e-3)
+    kernel = keras["dw/kernel"].reshape(1, 3, 3, count) * scale
+    bias = norm["beta"] + (keras["dw/bias"] - norm["moving_mean"]) * scale
+    lite = {"a": kernel, "b": bias, "c": keras["fc/kernel"].T, "d": keras["fc/bias"]}
+    mine, theirs = (
+        {name: np.ascontiguousarray(array, np.float32) for name, array in each.items()} for each in (lite, keras)
+    )
+    assert told(mine, theirs) == []

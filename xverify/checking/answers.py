@@ -13,7 +13,8 @@ from . import sequence
 from .candidate import Context, Evaluated, Target
 from .computing import INPUTS
 from .doubt import doubtful_cases, measured_again
-from .explaining import Side, explained
+from .explaining import explained
+from .graphs import Side
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
 from .meaning import joined, own_meaning, with_approximations
 from .nodes import judge_nodes
@@ -207,4 +208,4 @@ class Answers:
         against = target.opened
         reference = Side(against, against.worker.folder / INPUTS) if against else None
         file = Side(opened, computed.inputs)
-        return explained(judged, file, computed, target.cases, target.meaning, reference, self.graphs)
+        return explained(self.context, judged, file, computed, target.cases, target.meaning, reference, self.graphs)

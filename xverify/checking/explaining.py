@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from .. import host
 from ..errors import Failed, SubjectError
 from ..messages.files import ReadWeights
-from ..messages.graph import FindDivergence
 from ..processes.worker import Worker
 from ..weights import npz
 from ..weights.findings import sentences
 from ..weights.relations import Relation, relate
 from ..weights.stored import Stored
 from .axes import turned_inputs
+from .candidate import Context
 from .computing import Cases, Computed
+from .graphs import Side, divergence
 from .judge import Judged
 from .meaning import Meaning
 from .subject import Opened
@@ -27,15 +27,8 @@ SHOWN = 3  # sentences on weights that a reason has
 PRECISIONS = {"rounded": 0.02, "quantised": 0.2}  # kind of relation -> relative difference of values that it explains
 
 
-@dataclass(frozen=True)
-class Side:
-    """A file with its input cases. inputs: the array file."""
-
-    opened: Opened
-    inputs: Path
-
-
 def explained(
+    context: Context,
     judged: Judged,
     file: Side,
     computed: Computed,
@@ -55,8 +48,7 @@ def explained(
     if reference is not None:
         weights, relations = _weights(file.opened, reference.opened)
         found += weights
-    if reference is not None and graphs is not None and file.opened.is_onnx and reference.opened.is_onnx:
-        found += _divergence(judged, file, reference, computed, relations, graphs)
+        found += _divergence(context, judged, file, reference, computed, relations, graphs)
     reason = "; ".join([*found, *([judged.error.reason] if judged.error.reason else [])])
     return replace(judged, error=replace(judged.error, reason=reason or None))
 
@@ -86,28 +78,22 @@ def _weights(file: Opened, reference: Opened) -> tuple[list[str], list[Relation]
 
 
 def _divergence(
+    context: Context,
     judged: Judged,
     file: Side,
     reference: Side,
     computed: Computed,
     relations: Sequence[Relation],
-    graphs: Worker,
+    graphs: Worker | None,
 ) -> list[str]:
-    """Where the graph of the file begins to compute something else than that of the reference."""
-    tensors = [each for each in judged.error.tensors if each.rel_rms is not None]
-    case = max(tensors, key=lambda each: each.rel_rms or 0.0).case if tensors else 0
-    question = FindDivergence(
-        file=str(file.opened.path.resolve()),
-        inputs=str(file.inputs),
-        reference=str(reference.opened.path.resolve()),
-        reference_inputs=str(reference.inputs),
-        case=case,
-        outputs=dict(computed.names),
-        any_order=computed.is_turned,
-        coarse=max((PRECISIONS.get(each.kind, 0.0) for each in relations), default=0.0),
-    )
+    """Where the graph of the file begins to compute something else than that of the reference.
+
+    The first case that differs tells it: random inputs come first, and zeros, for example, hide what they are multiplied with.
+    """
+    away = [each.case for each in judged.error.tensors if each.verdict is not None and each.verdict.fails]
+    coarse = max((PRECISIONS.get(each.kind, 0.0) for each in relations), default=0.0)
+    case, turned = min(away, default=0), computed.is_turned
     try:
-        found = graphs.ask(question)
-        return list(found)
+        return divergence(context, file, reference, computed.names, case, turned, coarse, graphs)
     except SubjectError:
         return []

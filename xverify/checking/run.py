@@ -14,9 +14,8 @@ from typing import Any
 from .. import host
 from ..engine.budget import Clock, overrun
 from ..errors import Absent, SubjectError
-from ..framework import discovery, formats
+from ..framework import formats
 from ..messages.graph import DescribeGraph
-from ..processes.command import interpreter
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..results.records import Result
@@ -25,6 +24,7 @@ from .answers import Answers
 from .candidate import Checked, Context, Evaluated, Known, Target, Tools, attempt
 from .computing import Cases, Computed, compute_matched
 from .figures import conditions
+from .graphs import graph_worker
 from .input_cases import guess_cases
 from .judge import CONVERSION
 from .model_inputs import fixed_shapes
@@ -76,16 +76,10 @@ def _graph_worker(context: Context, files: Sequence[File]) -> Worker | None:
     """The worker that evaluates ONNX graphs; None when there is no ONNX file, or no torch."""
     if not any(each.is_onnx for each in files):
         return None
-    settings, torch = context.settings, discovery.load("torch")
-    if host.missing(torch):
+    worker = graph_worker(context)
+    if worker is None:
         context.notes.append("ONNX files are not evaluated in float64, which needs torch: pip install torch")
-        return None
-    folder = context.space / "graphs"
-    folder.mkdir()
-    threads = settings.threads or host.cores()
-    return Worker(
-        torch, interpreter(torch), folder, threads, "cpu", settings.timeout, patient=True, memory=settings.memory
-    )
+    return worker
 
 
 @dataclass(frozen=True)

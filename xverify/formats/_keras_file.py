@@ -11,6 +11,7 @@ import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats._tensorflow import TensorFlowFile, code_in_config
+from xverify.framework.filenodes import Traced
 from xverify.framework.modelfile import Change, Natives, Signature, Tensor, by_name, numpy_name
 from xverify.results.precision import LayerPrecision, Precision, from_dtypes, from_layers
 from xverify.weights.stored import Stored
@@ -77,6 +78,11 @@ class KerasFile(TensorFlowFile):
             tuple(_tensor(tensor.name, tensor) for tensor in model.inputs),
             tuple(_tensor(name, tensor) for name, tensor in outputs),
         )
+
+    def traced(self, model: Any, inputs: Mapping[str, Any]) -> Traced:
+        from xverify.formats._keras_nodes import traced
+
+        return traced(self, model, inputs, _output_names(model))
 
     def precision(self, model: Any) -> Precision:
         layers = [layer for each in model._flatten_layers(include_self=False) for layer in _precision(each)]

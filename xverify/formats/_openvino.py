@@ -13,6 +13,7 @@ from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats import _openvino_precision as openvino_precision
 from xverify.formats._bfloat16 import Bits, to_bits
 from xverify.framework.adapter import Array
+from xverify.framework.filenodes import Traced
 from xverify.framework.modelfile import Change, ModelFile, Natives, Signature, Tensor, by_name
 from xverify.framework.runner import OnArrays, refuse_float64
 from xverify.results.precision import Precision
@@ -77,6 +78,11 @@ class OnOpenVINO(ModelFile, OnArrays):
 
     def signature(self, model: Any) -> Signature:
         return Signature(tuple(map(_tensor, model.inputs)), tuple(map(_tensor, model.outputs)))
+
+    def traced(self, model: Any, inputs: Mapping[str, Any]) -> Traced:
+        from xverify.formats._openvino_nodes import traced
+
+        return traced(self, model, inputs, _name)
 
     def precision(self, model: Any) -> Precision:
         return openvino_precision.precision(model)

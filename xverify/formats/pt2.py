@@ -18,6 +18,7 @@ from xverify.formats import _torch_precision as torch_precision
 from xverify.formats import _zip
 from xverify.formats._pickle import code_in_archive
 from xverify.formats._torch_file import TorchFile, named
+from xverify.framework.filenodes import Traced
 from xverify.framework.modelfile import FLOATS, Signature, Tensor, numpy_name
 from xverify.results.precision import Precision
 
@@ -133,6 +134,11 @@ class Adapter(TorchFile):
         results = _pytree.tree_unflatten(values, program.call_spec.out_spec)
         signature = Signature(inputs, tuple(_tensor(name, value) for name, value in named(results)))
         return signature.as_float64() if model.float64 else signature
+
+    def traced(self, model: Exported, inputs: Mapping[str, Any]) -> Traced:
+        from xverify.formats import _torch_nodes as torch_nodes  # it imports torch
+
+        return torch_nodes.of_program(self, model, inputs)
 
     def precision(self, model: Exported) -> Precision:
         return torch_precision.of_program(model.program)

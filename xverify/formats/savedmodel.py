@@ -13,6 +13,7 @@ from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_
 from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
 from xverify.formats._tensorflow import TensorFlowFile
 from xverify.formats.tflite import choose
+from xverify.framework.filenodes import Traced
 from xverify.framework.modelfile import Change, Signature, Tensor, by_name, numpy_name
 from xverify.results.precision import Precision, from_dtypes
 from xverify.weights.stored import Stored
@@ -202,6 +203,11 @@ class Adapter(TensorFlowFile):
         definition = graph.as_graph_def()
         nodes = [*definition.node, *(node for each in definition.library.function for node in each.node_def)]
         return [f"{node.name} ({node.op})" for node in nodes if "Random" in node.op or node.op == "Multinomial"]
+
+    def traced(self, model: Served, inputs: Mapping[str, Any]) -> Traced:
+        from xverify.formats._savedmodel_nodes import traced
+
+        return traced(self, model, inputs)
 
     def precision(self, model: Served) -> Precision:
         is_graph = isinstance(model.function, self.tf.Graph)

@@ -15,6 +15,7 @@ from xverify import reading
 from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
 from xverify.formats import _tflite_precision as tflite_precision
 from xverify.framework.adapter import Array
+from xverify.framework.filenodes import Traced
 from xverify.framework.modelfile import Change, ModelFile, Signature, Tensor
 from xverify.framework.runner import OnArrays, refuse_float64
 from xverify.results.precision import Precision
@@ -85,11 +86,11 @@ class Adapter(ModelFile, OnArrays):
         if root + 4 > path.stat().st_size:
             raise UsageError(f"{path.name}: this TensorFlow Lite file is truncated: its root is at byte {root}")
 
-    def interpreter(self, path: Path, kernels: str) -> Any:
-        """A new interpreter. kernels: the name of an OpResolverType."""
+    def interpreter(self, path: Path, kernels: str, **more: Any) -> Any:
+        """A new interpreter. kernels: the name of an OpResolverType. more: arguments of LiteRT."""
         resolver = getattr(self.litert.OpResolverType, kernels)
         return self.litert.Interpreter(
-            model_path=str(path), num_threads=self.threads, experimental_op_resolver_type=resolver
+            model_path=str(path), num_threads=self.threads, experimental_op_resolver_type=resolver, **more
         )
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> LiteModel:
@@ -154,6 +155,11 @@ class Adapter(ModelFile, OnArrays):
         names = [each["op_name"] for each in interpreter._get_ops_details()]
         return [name for name in names if "RANDOM" in name.upper() or name == "MULTINOMIAL"]
 
+    def traced(self, model: LiteModel, inputs: Mapping[str, Any]) -> Traced:
+        from xverify.formats._tflite_nodes import traced
+
+        return traced(self, model, inputs)
+
     def precision(self, model: LiteModel) -> Precision:
         interpreter = self.interpreter(model.path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
         if not hasattr(interpreter, "_get_ops_details"):
@@ -204,7 +210,7 @@ class Adapter(ModelFile, OnArrays):
             scales = np.asarray(detail["quantization_parameters"]["scales"])
             if scales.size and array.dtype.kind in "iu":
                 quantised[detail["name"]] = array.dtype.name
-                array = _dequantised(array, detail["quantization_parameters"])
+                array = dequantised(array, detail["quantization_parameters"])
             arrays[detail["name"]] = array
         return Stored(arrays, (), quantised)
 
@@ -235,7 +241,7 @@ def choose(known: list[str], wanted: str | None) -> str:
     return DEFAULT if DEFAULT in known else next(iter(known), "")
 
 
-def _dequantised(array: Array, parameters: Mapping[str, Any]) -> Array:
+def dequantised(array: Array, parameters: Mapping[str, Any]) -> Array:
     """The values that whole numbers stand for. parameters: scales and zero points, one or one for each index of an axis."""
     scales, zeros = (np.asarray(parameters[name], np.float32) for name in ("scales", "zero_points"))
     shape = (

@@ -13,6 +13,7 @@ from xverify.errors import Unsupported, first_line
 from xverify.formats import _torch_precision as torch_precision
 from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile, named
+from xverify.framework.filenodes import Traced
 from xverify.framework.modelfile import Signature, Tensor, numpy_name
 from xverify.results.precision import Precision
 
@@ -103,6 +104,11 @@ class Adapter(TorchFile):
         returned = _structure(model.module.forward.schema.returns[0].type)
         outputs = tuple(Tensor(name, None, dtype) for name, _ in named(returned)) if returned is not None else ()
         return Signature(tuple(inputs), outputs)
+
+    def traced(self, model: Script, inputs: Mapping[str, Any]) -> Traced:
+        from xverify.formats import _torch_nodes as torch_nodes  # it imports torch
+
+        return torch_nodes.of_script(self, model, inputs)
 
     def precision(self, model: Script) -> Precision:
         return torch_precision.of_script(model.module)

@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import Failed, SubjectError, Unsupported, XverifyError, first_line
 from ..results.precision import Precision
 from ..weights.stored import Stored, norms_by_name
+from .filenodes import Traced
 from .runner import Array, Runner, Source
 from .structures import Natives as Natives
 
@@ -172,6 +173,13 @@ class ModelFile(Runner):
 
         inputs: name -> native input. graph: a file to compute in the place of the model.
         Raises Unsupported when the runtime does not show the values of nodes.
+        """
+        raise Unsupported(f"{self.runtime} does not show the values of nodes")
+
+    def traced(self, model: Any, inputs: Mapping[str, Any]) -> Traced:
+        """The nodes of the file, and their values in one case. inputs: name -> native input.
+
+        Raises Unsupported when the runtime does not show them.
         """
         raise Unsupported(f"{self.runtime} does not show the values of nodes")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..framework.filenodes import FileGraph
 from ..framework.modelfile import Signature
 from ..results.precision import Precision
 from ..weights.stored import BatchNorm
@@ -74,6 +75,26 @@ class Compute(Request[Computed]):
     perturb: int | None = None
     redraw: int | None = None
     again: bool = False
+
+
+@dataclass(frozen=True)
+class NodesTraced:
+    """The values of the nodes were written. files: name of a value -> file name in the folder."""
+
+    graph: FileGraph
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TraceNodes(Request[NodesTraced]):
+    """Compute one case node by node, and write the value of every node into a folder; in float64 where the format can.
+
+    inputs: array file. case: index of the case.
+    """
+
+    inputs: str
+    case: int
+    folder: str
 
 
 @dataclass(frozen=True)

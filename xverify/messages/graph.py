@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ..results.precision import LayerCost, Precision
 from ..verdict.findings import ReplayReport
 from .codec import Request
+from .files import NodesTraced
 
 
 @dataclass(frozen=True)
@@ -142,20 +143,31 @@ class TakeBranches(Request[bool]):
 
 
 @dataclass(frozen=True)
+class GraphSide:
+    """The graph of one of two files, with its values.
+
+    file: an ONNX file, which is evaluated in float64. inputs: its input cases, an array file.
+    traced: the nodes of a file of another format; None for an ONNX file. folder: of their values.
+    """
+
+    file: str = ""
+    inputs: str = ""
+    traced: NodesTraced | None = None
+    folder: str = ""
+
+
+@dataclass(frozen=True)
 class FindDivergence(Request[tuple[str, ...]]):
-    """Find the first node of an ONNX file whose value another ONNX file, the reference, does not have, both in float64.
+    """Find the first node of a file whose value another file, the reference, does not have.
 
     The reply has sentences on where the file begins to compute something else; none where that is not found.
 
-    inputs, reference_inputs: the same input cases as an array file of each. case: index of the case.
-    outputs: name of an output of the reference -> its name in the file.
+    case: index of the case. outputs: name of an output of the reference -> its name in the file.
     any_order: whether the axes of an image are turned. coarse: the relative difference that the precision of the file explains.
     """
 
-    file: str
-    inputs: str
-    reference: str
-    reference_inputs: str
+    file: GraphSide
+    reference: GraphSide
     case: int
     outputs: dict[str, str]
     any_order: bool

@@ -15,9 +15,11 @@ from ..messages.files import (
     Compute,
     Computed,
     FindRandomOperators,
+    NodesTraced,
     ReadPrecision,
     ReadSignature,
     ReadWeights,
+    TraceNodes,
     WeightsRead,
 )
 from ..results.precision import Precision
@@ -106,6 +108,32 @@ class FileWork(Group):
             seconds,
             request.redraw is not None and changed is not None,
         )
+
+    def trace_nodes(self, request: TraceNodes) -> NodesTraced:
+        """Compute one case node by node, and write the value of every node."""
+        form, state = self._format(), self.state
+        try:
+            model, wide = form.build(state.source, state.options, float64=True), True
+        except SubjectError:
+            model, wide = state.model, False
+        signature = form.signature(model)
+        native = self._cases(form, signature, Compute(request.inputs, "", float64=wide))[request.case]
+        inputs = dict(zip((tensor.name for tensor in signature.inputs), native))
+        with form.inference():
+            try:
+                found = form.traced(model, inputs)
+            except (SubjectError, MemoryError):
+                raise
+            except Exception as error:
+                kind, cause = form.cause(error)
+                raise kind(f"its nodes cannot be computed one by one: {cause}") from error
+        files: dict[str, str] = {}
+        for name in list(found.values):
+            array = np.asarray(found.values.pop(name))
+            if array.dtype.kind in "fiub":
+                files[name] = f"{len(files)}.npy"
+                np.save(Path(request.folder) / files[name], array, allow_pickle=False)
+        return NodesTraced(found.graph, files)
 
     def _cases(self, form: ModelFile, signature: Signature, request: Compute) -> list[tuple[Any, ...]]:
         """The native inputs of every case, in the order of the signature."""

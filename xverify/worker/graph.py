@@ -21,6 +21,7 @@ from ..messages.graph import (
     FindDivergence,
     GraphDescribed,
     GraphEvaluated,
+    GraphSide,
     Hidden,
     LayersRanked,
     NodesCaptured,
@@ -39,6 +40,7 @@ from .handlers import Group
 from .state import State
 
 if TYPE_CHECKING:  # only the worker of torch can import these modules
+    from ..replay.graph.explain.divergence import Trace
     from ..replay.graph.model import Graph
     from ..replay.graph.values import Value
 
@@ -152,13 +154,22 @@ class GraphWork(Group):
 
     def find_divergence(self, request: FindDivergence) -> tuple[str, ...]:
         """Find where a file begins to compute something else than a reference."""
-        from ..replay.graph.explain.divergence import divergences, quantises, trace
+        from ..replay.graph.explain.divergence import divergences, quantises
 
-        graph = self._graph(request.file)
-        case = 0 if quantises(graph) else request.case  # a quantisation is calibrated for values of the usual size
-        file = trace(graph, list(_cases(request.inputs))[case])
-        reference = trace(self._graph(request.reference), list(_cases(request.reference_inputs))[case])
-        return tuple(divergences(file, reference, request.outputs, request.any_order, request.coarse))
+        file, reference, case = request.file, request.reference, request.case
+        if file.traced is None and reference.traced is None and quantises(self._graph(file.file)):
+            case = 0  # a quantisation is calibrated for values of the usual size
+        mine, theirs = (self._trace(side, case, request.any_order) for side in (file, reference))
+        return tuple(divergences(mine, theirs, request.outputs, request.any_order, request.coarse))
+
+    def _trace(self, side: GraphSide, case: int, turn: bool) -> Trace:
+        """The values of a file. turn: see ``sketch``."""
+        from ..replay.graph.explain.divergence import trace
+        from ..replay.graph.explain.traced import of_values
+
+        if side.traced is not None:
+            return of_values(side.traced.graph, _Files(Path(side.folder), side.traced.files), turn)
+        return trace(self._graph(side.file), list(_cases(side.inputs))[case], turn)
 
     def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
         """Compute how much rounding to a lower precision changes the outputs."""

@@ -28,6 +28,7 @@ class Node:
     version: version of the operator set that the file imports for the operator's domain.
     inputs, outputs: names of values; "" where an optional one is left out.
     attributes: name -> number, string, array, list, or Body of a subgraph.
+    proto: the node as ONNX writes it; None for a node of another format.
     function: the body, when the operator is a function of the file.
     uses: names of all values that the node takes, those of its subgraphs included.
     """
@@ -39,7 +40,7 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
-    proto: NodeProto
+    proto: Any
     function: Body | None = None
     uses: frozenset[str] = frozenset()
 

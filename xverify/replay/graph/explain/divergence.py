@@ -15,7 +15,7 @@ import numpy as np
 
 from ..evaluation import Evaluation, given
 from ..kinds import QUANTISING
-from ..model import Graph, Node
+from ..model import Body, Graph, Node
 from ..values import Value
 from .node_difference import Neighbours, between, described
 from .sketch import Sketch, apart, reordered, sketch
@@ -37,12 +37,15 @@ class Trace:
     sketches: name of a value -> its sketch.
     data: names of the values that depend on the numbers in an input, and not on its shape alone.
     ranges: name of a quantisation whose range does not fit its input -> a sentence.
+    least: the relative difference that the precision of the values explains. quantised: whether some of them are quantised.
     """
 
-    graph: Graph
+    graph: Body
     sketches: dict[str, Sketch] = field(default_factory=dict)
     data: set[str] = field(default_factory=set)
     ranges: dict[str, str] = field(default_factory=dict)
+    least: float = LEAST
+    quantised: bool = False
 
     @cached_property
     def by_count(self) -> dict[tuple[int, bool], list[str]]:
@@ -67,12 +70,12 @@ class Trace:
         return Neighbours(node, tuple(after), self.graph.constants)
 
 
-def trace(graph: Graph, inputs: Mapping[str, Any]) -> Trace:
-    """Evaluate a graph in float64, and keep a sketch of every value."""
-    found = Trace(graph)
+def trace(graph: Graph, inputs: Mapping[str, Any], turn: bool = False) -> Trace:
+    """Evaluate a graph in float64, and keep a sketch of every value. turn: see ``sketch``."""
+    found = Trace(graph, quantised=quantises(graph))
     for name in graph.inputs:
         if isinstance(inputs.get(name), np.ndarray):
-            found.sketches[name] = sketch(inputs[name])
+            found.sketches[name] = sketch(inputs[name], turn)
             found.data.add(name)
     for node in graph.nodes:
         if node.op not in ("Shape", "Size") and any(name in found.data for name in node.uses):
@@ -83,7 +86,7 @@ def trace(graph: Graph, inputs: Mapping[str, Any]) -> Trace:
             found.ranges.update((node.name, says) for says in _badly_scaled(node, arguments))
         for name, value in zip(node.outputs, outputs):
             if name and isinstance(value.exact, np.ndarray) and value.exact.dtype.kind in "fiub":
-                found.sketches[name] = sketch(value.exact)
+                found.sketches[name] = sketch(value.exact, turn)
 
     evaluation = Evaluation(after=after)
     evaluation.run(graph, given(evaluation, graph, inputs))
@@ -130,13 +133,14 @@ def divergences(
     found = list(file.ranges.values())[:MOST_RANGES]
     if found:
         return found  # all values behind them differ
-    coarse = max(coarse, QUANTISED) if quantises(file.graph) else coarse
+    coarse = max(coarse, QUANTISED) if file.quantised else coarse
+    least = max(file.least, reference.least)
     pairs = [
         (theirs, mine) for theirs, mine in outputs.items() if mine in file.sketches and theirs in reference.sketches
     ]
     for theirs, mine in pairs:
         away = apart(file.sketches[mine], reference.sketches[theirs])
-        tolerance = max(coarse, min(MOST, max(LEAST, away * SHARE)))
+        tolerance = max(coarse, min(MOST, max(least, away * SHARE)))
         says = _Comparison(file, reference, tolerance, any_order).explain(mine, theirs) if away > tolerance else ""
         if says and says not in found:
             found.append(says)

@@ -13,6 +13,7 @@ from ....weights.candidates import share
 from ..model import Body, Node
 from ..source import source
 from ..values import Named
+from .names import common_attribute, plain
 
 NORM = "BatchNormalization"
 SMALL = 8  # values of a constant that a sentence shows
@@ -57,7 +58,7 @@ def between(own: Neighbours, others: Sequence[Neighbours], at_end: bool) -> str:
         return "the reference does not compute it, its output comes before"
     if not others:
         return "the reference computes nothing like it from the same values"
-    same = [other for other in others if other.node.op == own.node.op]
+    same = [other for other in others if plain(other.node.op) == plain(own.node.op)]
     folded = [other for other in same if _has_norm(other) != _has_norm(own)]
     if folded:
         norm = next(node for each in (own, folded[0]) for node in each.after if node.op == NORM)
@@ -72,9 +73,9 @@ def between(own: Neighbours, others: Sequence[Neighbours], at_end: bool) -> str:
             else f"the reference's {described(same[0].node)} gets the same and gives other values"
         )
     other = others[0]
-    if any(node.op == own.node.op for node in other.after):
+    if any(plain(node.op) == plain(own.node.op) for node in other.after):
         return f"the file leaves out the reference's {described(other.node)}{_constants(other)}, which comes before it"
-    if any(node.op == other.node.op for node in own.after):
+    if any(plain(node.op) == plain(other.node.op) for node in own.after):
         return f"the reference does not have this node{_values(own)} before its {described(other.node)}"
     return (
         f"the file computes {own.node.op}{_values(own)} where the reference has {described(other.node)}{_values(other)}"
@@ -88,6 +89,9 @@ def _has_norm(neighbours: Neighbours) -> bool:
 def _differences(own: Neighbours, other: Neighbours) -> Iterator[str]:
     """Clauses on attributes and constants of two nodes with one operator."""
     mine, theirs = _attributes(own.node), _attributes(other.node)
+    if own.node.op != other.node.op:  # of two formats
+        yield from _common_differences(mine, theirs)
+        return
     if mine.get("mode") != theirs.get("mode"):
         for name in OF_ONE_MODE:
             mine.pop(name, None)
@@ -103,6 +107,24 @@ def _differences(own: Neighbours, other: Neighbours) -> Iterator[str]:
         array, right = (each.constants.get(name) for each, name in zip((own, other), names))
         if array is not None and right is not None and not np.array_equal(array, right):
             yield f"its {_input(own.node, index)} {names[0]}{_apart(array, right)}"
+
+
+def _common_differences(mine: Named, theirs: Named) -> Iterator[str]:
+    """Clauses on the attributes that mean the same in the formats of both nodes."""
+    common = {common_attribute(name): value for name, value in theirs.items() if common_attribute(name)}
+    for name, value in mine.items():
+        right = common.get(common_attribute(name))
+        if right is not None and _number(value) != _number(right):
+            yield f"{name} is {_text(value)}, and the reference has {_text(right)}"
+
+
+def _number(value: Any) -> float | str:
+    """A value as a number, where it is one."""
+    text = {"False": "0", "True": "1"}.get(_text(value), _text(value))
+    try:
+        return float(f"{float(text):.6g}")
+    except ValueError:
+        return text
 
 
 def _apart(mine: Any, theirs: Any) -> str:

@@ -14,6 +14,9 @@ import numpy as np
 import torch
 
 PROJECTIONS = 24
+IMAGE = 3  # axes of an array that may be an image
+FEWEST = 32  # values whose moments tell that they are the same ones
+SURE = 1e-5  # relative difference of moments, beyond which other values may have them
 BLOCK = 1024  # values that share one set of random factors, up to the sign
 
 
@@ -24,6 +27,7 @@ class Sketch:
     shape: its shape. whole: whether it holds whole numbers. size: its rms.
     moments: mean, mean square with the sign, and mean fourth power, in units of the rms.
     projections: random projections, whose rms is that of the array.
+    turned: the same when the channels of an image are moved from one end of its axes to the other.
     """
 
     shape: tuple[int, ...]
@@ -31,6 +35,7 @@ class Sketch:
     size: float
     moments: Any
     projections: Any
+    turned: tuple[Any, ...] = ()
 
     @property
     def count(self) -> int:
@@ -38,10 +43,11 @@ class Sketch:
         return math.prod(self.shape)
 
 
-def sketch(array: Any) -> Sketch:
-    """The sketch of an array of numbers; infinite and missing values count as 0."""
+def sketch(array: Any, turn: bool = False) -> Sketch:
+    """The sketch of an array of numbers; infinite and missing values count as 0. turn: whether ``turned`` is made, too."""
     array = np.asarray(array)
-    flat = torch.from_numpy(np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0).reshape(-1))
+    wide = np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0)
+    flat = torch.from_numpy(wide.reshape(-1))
     count = max(1, flat.numel())
     size = math.sqrt(float((flat * flat).sum()) / count)
     unit = flat / size if size else flat
@@ -50,7 +56,10 @@ def sketch(array: Any) -> Sketch:
         if count
         else np.zeros(3)
     )
-    return Sketch(array.shape, array.dtype.kind in "iub", size, moments, _project(flat) / math.sqrt(count))
+    orders = [np.moveaxis(wide, 1, -1), np.moveaxis(wide, -1, 1)] if turn and array.ndim >= IMAGE else []
+    turned = tuple(_project(torch.from_numpy(each.reshape(-1))) / math.sqrt(count) for each in orders)
+    whole = array.dtype.kind in "iub"
+    return Sketch(array.shape, whole, size, moments, _project(flat) / math.sqrt(count), turned)
 
 
 def _project(flat: Any) -> Any:
@@ -68,14 +77,17 @@ def apart(mine: Sketch, theirs: Sketch) -> float:
     if mine.count != theirs.count:
         return math.inf
     size = max(mine.size, theirs.size)
-    away = math.sqrt(float(np.mean(np.square(mine.projections - theirs.projections))))
+    pairs = [(mine.projections, theirs.projections)]
+    pairs += [(each, theirs.projections) for each in mine.turned] + [(mine.projections, each) for each in theirs.turned]
+    away = min(math.sqrt(float(np.mean(np.square(one - other)))) for one, other in pairs)
     return away / size if size else 0.0
 
 
 def reordered(mine: Sketch, theirs: Sketch, tolerance: float) -> bool:
     """Whether two arrays hold the same values in another order, as far as their moments tell."""
-    if mine.count != theirs.count or mine.count < 2 or not mine.size or not theirs.size:
+    if mine.count != theirs.count or mine.count < FEWEST or not mine.size or not theirs.size:
         return False
+    tolerance = min(tolerance, SURE)
     near = abs(mine.size / theirs.size - 1) <= tolerance and bool(
         (abs(mine.moments - theirs.moments) <= 10 * tolerance).all()
     )

@@ -1,0 +1,58 @@
+"""The first node of a wrong file that computes something else is named in every format, and a right file is EQUAL."""
+
+import json
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("torch")
+
+from conftest import cli
+from helpers import faultyfiles
+
+SLOPE = "and the reference has 0.1"
+# Name of the test -> (maker, end of the file's name, sentence about another slope, sentence about another pooling, options)
+FORMATS = {
+    "tflite": ("KERAS", ".tflite", f"/act_1/LeakyRelu' (module act_1): alpha is 0.2, {SLOPE}", "AVERAGE_POOL_2D", ()),
+    "pt2": ("TORCH", ".pt2", f"'/act/leaky_relu' (module act): negative_slope is 0.2, {SLOPE}", "count_include_pad is False", ()),
+    "torchscript": ("TORCH", ".torchscript", f"negative_slope is 0.2, {SLOPE}", "aten::avg_pool2d", ("--shape", "x=2x3x12x12")),
+    "keras": ("KERAS", ".keras", f"LeakyReLU 'act': negative_slope is 0.2, {SLOPE}", "AveragePooling2D 'pool': strides", ()),
+    "openvino-ir": ("OPENVINO", ".xml", "PRelu '/act/LeakyRelu' (module act)", "AvgPool '/pool/AveragePool'", ()),
+    "savedmodel": ("KERAS", "_saved", f"alpha is 0.2, {SLOPE}", "/AvgPool'", ()),
+}  # fmt: skip
+
+
+def checked(folder, files, reference, options=()):
+    done = cli(folder, "check", *files, "--against", reference, "--json", folder / "r.json", *options, timeout=900)
+    rows = json.loads((folder / "r.json").read_text())["rows"]
+    errors = {row["subject"]: row["error"] for row in rows if row["task"] == "conversion"}
+    return done, [errors[file.name] for file in files]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_first_faulty_node_of_a_file_is_named_and_a_right_file_is_equal(tmp_path, name):
+    maker, end, slope, pool, options = FORMATS[name]
+    files = [faultyfiles.made(maker) / f"{each}{end}" for each in ("slope", "pool", "right")]
+    done, errors = checked(tmp_path, files, files[-1], options)
+    assert done.code == 1, done.out + done.err
+    for error, says in zip(errors, (slope, pool)):
+        assert error["verdict"] == "DIFFERENT"
+        assert "the first value that differs is that of " in error["reason"]
+        assert says in error["reason"]
+    assert errors[2]["verdict"] in ("IDENTICAL", "EQUAL")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "says"), [(".keras", "alpha is 0.2"), (".onnx", "")], ids=["keras", "onnx"])
+def test_the_faulty_node_is_named_against_a_file_of_another_format(tmp_path, end, says):
+    mine, theirs = {".keras": ("KERAS", ".tflite"), ".onnx": ("TORCH", ".pt2")}[end]
+    folder = faultyfiles.made(mine)
+    done, (wrong, right) = checked(
+        tmp_path, [folder / f"slope{theirs}", folder / f"right{theirs}"], folder / f"right{end}"
+    )
+    assert done.code == 1, done.out + done.err
+    assert "leaky" in wrong["reason"].lower().partition("the first value that differs is that of ")[2][:60]
+    assert says in wrong["reason"]
+    assert "dw/kernel" not in wrong["reason"]  # it is folded with no batch norm, and is that of the reference
+    assert right["verdict"] in ("IDENTICAL", "EQUAL")
