@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 
 class Installable(Protocol):
@@ -90,7 +90,21 @@ def gpu_process_mib(pid: int) -> float | None:
     return None
 
 
-def kill_group(process: subprocess.Popen[Any]) -> None:
+class Process(Protocol):
+    """A process, as far as this module uses it."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status when it was reaped; None before."""
+        ...
+
+
+def kill_group(process: Process) -> None:
     """Kill a process that leads a process group, together with all processes of the group.
 
     A process that was reaped is left alone, because its number may belong to another process by now.
@@ -101,7 +115,7 @@ def kill_group(process: subprocess.Popen[Any]) -> None:
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
         else:
-            process.kill()
+            os.kill(process.pid, signal.SIGTERM)  # on Windows, it ends the process at once
 
 
 def missing(adapter: Installable) -> list[str]:

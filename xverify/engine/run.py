@@ -14,6 +14,7 @@ from .. import host
 from ..errors import SubjectError
 from ..framework import discovery
 from ..framework.adapter import Framework
+from ..processes import forking
 from ..processes.space import temporary_folder
 from ..processes.worker import Worker
 from ..progress import Listener
@@ -79,6 +80,7 @@ class Run:
         self.candidates: list[Candidate] = []
         self.workers: list[Worker] = []
         self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
+        self.imports = ThreadPoolExecutor(max_workers=max(2, host.cores()))  # only before the first process is timed
         self.noise = Seen()
         self.turns: list[list[Candidate]] = []
 
@@ -86,7 +88,7 @@ class Run:
         """Run the request to its result."""
         for note in self.notes:
             self.listener.note(note)
-        with temporary_folder() as space:
+        with temporary_folder() as space, forking.templates(space) as self.templates:
             self._set_up(space)
             try:
                 self._measure()
@@ -97,7 +99,7 @@ class Run:
                 self.notes.append("interrupted: the result contains what was measured until then")
                 self._abandon(error)
             finally:
-                self.background.shutdown(wait=False, cancel_futures=True)
+                self._stop_background()
                 for worker in self.workers:
                     worker.close()
         result = self.result()
@@ -231,10 +233,10 @@ class Run:
                 index: slow for index, each in enumerate(self.candidates) if (slow := each.subject.adapter.slow_start())
             }
             early = [each for index, each in enumerate(self.candidates) if 0 in late or index not in late]
-            started = {each.label: self.background.submit(each.start) for each in early}
+            started = {each.label: self.imports.submit(each.start) for each in early}
             self.prepared = prepared = build.prepare(self.process)
             self.turns = self._fitting(prepared, late)
-            started |= {each.label: self.background.submit(each.start) for each in self.turns[0] if each not in early}
+            started |= {each.label: self.imports.submit(each.start) for each in self.turns[0] if each not in early}
             for candidate in self.candidates:
                 candidate.use(prepared, Export())
 
@@ -256,7 +258,7 @@ class Run:
             for each in started.values():  # a later turn has the processes of its subjects already
                 each.result()
         except BaseException as error:
-            self.background.shutdown(wait=False, cancel_futures=True)
+            self._stop_background()
             self._abandon(error)
             raise
         prepared = self._use_normal_form(prepared)
@@ -339,6 +341,10 @@ class Run:
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
+    def _stop_background(self) -> None:
+        for each in (self.imports, self.background):
+            each.shutdown(wait=False, cancel_futures=True)
+
     def _abandon(self, error: BaseException) -> None:
         reason = INTERRUPTED
         if not isinstance(error, KeyboardInterrupt):
@@ -357,6 +363,7 @@ class Run:
         place.mkdir()
         request = self.request
         reference = label == "reference"
+        timed = not (reference or request.no_timing)
         worker = Worker(
             adapter,
             request.python.get(adapter.name, sys.executable),
@@ -365,10 +372,11 @@ class Run:
             "cpu" if reference else request.device,  # the reference computes on the CPU, which has float64
             request.timeout,
             request.pin,
-            patient=reference or request.no_timing,
+            patient=not timed,
             beat=lambda seconds, line: self.listener.beat(label, seconds, line),
-            allocator=None if reference else request.allocator,  # nothing of the reference is timed
+            allocator=request.allocator if timed else None,
             memory=request.memory,
+            templates=self.templates if request.no_timing else None,
         )
         self.workers.append(worker)
         return worker

@@ -63,6 +63,10 @@ class Runner:
     copies: ClassVar[float] = 4.0
     # The memory of a process of this framework beside its model, without pages of files, MiB; as bench/memory.py prints for mlp.
     overhead: ClassVar[int] = 250
+    # Whether a process that has imported it can be forked: the import on the CPU starts no thread that a fork would miss.
+    forks: ClassVar[bool] = False
+    # Modules that such a process imports, too, because most workers would import them later.
+    preloads: ClassVar[tuple[str, ...]] = ()
     # The devices on which the framework can run: "cpu", "cuda".
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     # Whether a call returns computed outputs, so that timed blocks leave ``wait`` out. ``__init__`` may set it by the device.

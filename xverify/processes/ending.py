@@ -14,10 +14,14 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ..host import kill_group
+
+if TYPE_CHECKING:
+    from .forking import Forked
 
 MARK = "XVERIFY_WORKER"  # environment variable with the folder of the worker, in it and in all processes that it starts
 ATTEMPTS = 5  # a process that is being killed may start another one
@@ -26,17 +30,19 @@ ATTEMPTS = 5  # a process that is being killed may start another one
 class Ending:
     """The end of one process, which is reaped only after its group was killed.
 
-    process: a process that was started with the environment variable MARK, in a session of its own. folder: the value of MARK.
+    process: a process that was started with the environment variable MARK, in a group of its own. folder: the value of MARK.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, folder: Path) -> None:
         self.process, self.folder = process, folder
         self.ended = threading.Event()  # set when the process has ended; it may not have been reaped
         self.lock = threading.Lock()
 
     def wait(self) -> None:
         """Wait until the process has ended, without reaping it, and kill the rest of its group."""
-        if hasattr(os, "waitid"):
+        if not isinstance(self.process, subprocess.Popen):
+            self.process.await_end()
+        elif hasattr(os, "waitid"):
             with contextlib.suppress(ChildProcessError):  # it was reaped
                 os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
         else:

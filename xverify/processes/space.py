@@ -37,10 +37,7 @@ def temporary_folder() -> Iterator[Path]:
     Within the context, SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does. Further signals do not end the cleaning.
     Raises XverifyError when the folder cannot be written, or was deleted.
     """
-    place = _place()
-    remove_stale()
-    with _signals() as signals:
-        folder, lock = _make(place)
+    with _signals() as signals, owned_folder() as folder:
         try:
             signals.hear()
             yield folder
@@ -53,7 +50,19 @@ def temporary_folder() -> Iterator[Path]:
             raise
         finally:
             signals.heard = False
-            lock.close()  # before the folder is read: its descriptor may be the last one that this process can have
+
+
+@contextlib.contextmanager
+def owned_folder() -> Iterator[Path]:
+    """The same where the signals are left to others. In a fork of this process, the end deletes nothing."""
+    place, owner = _place(), os.getpid()
+    remove_stale()
+    folder, lock = _make(place)
+    try:
+        yield folder
+    finally:
+        lock.close()  # before the folder is read: its descriptor may be the last one that this process can have
+        if os.getpid() == owner:
             _remove(folder)
 
 

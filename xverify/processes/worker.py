@@ -25,6 +25,7 @@ from . import memory
 from .command import same_interpreter, worker_command
 from .doing import doing_for
 from .ending import MARK, Ending, signal_name
+from .forking import Forked, Templates
 from .lines import MOST_NOISE, Lines
 from .log import Log
 
@@ -55,6 +56,7 @@ class Worker:
     beat: called about once a second while the worker works, but never during a block of timed calls; omitted: nothing is called.
     allocator: the policy of memory allocation (see ``allocator``) of a process that is timed; None: nothing of it is timed.
     memory: the most memory that the process may allocate, GB (see ``limits``); None: no limit.
+    templates: what it is forked from when it is patient and nothing else is asked of its process; None: it is started.
     """
 
     def __init__(
@@ -70,14 +72,16 @@ class Worker:
         beat: Beat = _no_beat,
         allocator: str | None = None,
         memory: float | None = None,
+        templates: Templates | None = None,
     ) -> None:
         self.adapter, self.python, self.folder, self.pin = adapter, python, folder, pin
         self.threads, self.device, self.timeout = threads, device, timeout
         self.patient, self.beat, self.allocator, self.memory = patient, beat, allocator, memory
+        self.templates = templates
         self.log = Log(folder / "worker.log")
         self.asked = 0  # the number of the last request
         self.asking = threading.Lock()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self.ending: Ending | None = None
         self._group: cgroup.Group | None = None  # control group that bounds its memory
         self._overdue: TimedOut | None = None  # the error of a request for which the process was killed
@@ -132,7 +136,7 @@ class Worker:
         try:
             self.log.path.write_bytes(b"")
             with self.log.path.open("ab") as log:
-                self.process = self._popen(command.arguments, command.environment, log)
+                self.process = self._forked(log) or self._popen(command.arguments, command.environment, log)
         except OSError as error:
             if error.filename == str(self.log.path):
                 raise Crashed(f"its folder {self.folder} cannot be written: {error.strerror}") from None
@@ -169,6 +173,30 @@ class Worker:
         finally:
             if read is not None:
                 os.close(read)
+
+    def _forked(self, log: IO[bytes]) -> Forked | None:
+        """The process, forked from a template; None where it has to be started."""
+        plain = self.patient and self.allocator is None and self.memory is None and not self.pin
+        if self.templates is None or not plain or not same_interpreter(self.python):
+            return None
+        read, self._lifeline = os.pipe()
+        begun = time.monotonic()
+        try:
+            forked = self.templates.fork(
+                self.adapter,
+                self.threads,
+                self.device,
+                self.folder,
+                log.fileno(),
+                read,
+                begun + self.timeout,
+                lambda: self.beat(time.monotonic() - begun, ""),
+            )
+        finally:
+            os.close(read)
+        if forked is None:
+            self._drop()
+        return forked
 
     def _drop(self) -> None:
         """Close this process's end of the lifeline, and remove the control group."""
@@ -361,7 +389,7 @@ class Worker:
         return self._started[0].pid
 
     @property
-    def _started(self) -> tuple[subprocess.Popen[bytes], Ending]:
+    def _started(self) -> tuple[subprocess.Popen[bytes] | Forked, Ending]:
         if self.process is None or self.ending is None:
             raise Crashed("its process was not started")
         return self.process, self.ending

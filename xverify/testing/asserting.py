@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from ..results.records import Result
 
+sessions: list[ExitStack] = []  # of pytest: what lasts until the end of the test run; none where nobody would end it
 recorders: list[Callable[[Result], None]] = []  # each is given every result; the plugin has one when a report is wanted
 
 
@@ -65,6 +67,7 @@ def run_port(
     strange = next((name for name in settings if name not in known), None)
     if strange is not None:
         raise TypeError(f"unknown setting {strange!r}{nearest(strange, known)}")
+    keep_frameworks()
     settings.setdefault("no_timing", not any(settings.get(name) for name in OF_TIMING))
     try:
         result = run(_beside_the_test(model), cast("list[str] | None", subjects), **settings)
@@ -75,6 +78,14 @@ def run_port(
     for record in recorders:
         record(result)
     return result
+
+
+def keep_frameworks() -> None:
+    """Keep the frameworks that tests import until the end of the test run, so that the next test does not import them again."""
+    from ..processes import forking
+
+    if sessions and not forking.are_kept():
+        sessions[-1].enter_context(forking.kept())
 
 
 def _beside_the_test(model: str | Path) -> str | Path:

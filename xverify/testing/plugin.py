@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+
+from . import asserting
 
 if TYPE_CHECKING:
     from ..results.records import Result
@@ -28,12 +31,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect the results of all tests when a report is wanted, or when GitHub shows a summary and annotations."""
+    """Let tests keep what later ones use, and collect their results when a report is wanted, or for GitHub."""
+    asserting.sessions.append(ExitStack())
     files = config.getoption(OPTION)
     if files or os.environ.get(RUNS) == "true" or os.environ.get("GITHUB_STEP_SUMMARY"):
         from .collecting import Collector
 
         config.pluginmanager.register(Collector(config, files), "xverify-report")
+
+
+def pytest_unconfigure() -> None:
+    """End what tests have kept."""
+    asserting.sessions.pop().close()
 
 
 @pytest.fixture

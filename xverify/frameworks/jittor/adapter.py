@@ -39,6 +39,7 @@ class Adapter(Framework):
     weights_module = weights
     copies = 2.9
     overhead = 180
+    forks = True
     needs = {"jittor": "jittor"}
     modes = {"eager": eager}
     implicit_mode = "eager"

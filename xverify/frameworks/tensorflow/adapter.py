@@ -50,6 +50,7 @@ class Adapter(OnTensorFlow, Keras):
     mixed: ClassVar[tuple[str, ...]] = ("bfloat16", "float16")
     weights_route = "onnx"
     backend = "tensorflow"
+    forks = True
 
     def to_native(self, array: Array, layout: str | None) -> Any:
         return self.tf.constant(native(array, layout))

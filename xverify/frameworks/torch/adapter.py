@@ -51,6 +51,14 @@ class Adapter(TrainsOnTorch, Framework):
     weights_module = weights
     copies = 1.2
     overhead = 150
+    forks = True
+    preloads = (  # what a reference uses
+        "torch._dynamo",
+        "torch.fx.experimental.symbolic_shapes",
+        "xverify.explain.replay",
+        "xverify.frameworks.torch.activations",
+        "xverify.frameworks.torch.export",
+    )
     needs = {"torch": "torch"}
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
     default_modes = ("eager",)
