@@ -35,12 +35,12 @@ SCHEDULES = (
 def test_the_rates_of_a_schedule_are_those_of_torchs_schedulers(schedule):
     torch = pytest.importorskip("torch")
     from xverify.frameworks.torch.adapter import Adapter
-    from xverify.frameworks.torch.recipe import RecipeLearner
+    from xverify.frameworks.torch.training import Learner
 
     model = torch.nn.Linear(3, 2)
     batch = (torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64))
     settings = optimizer("sgd", lr=0.5, recipe=Recipe(schedule=schedule))
-    learner = RecipeLearner(Adapter(1, "cpu"), model, "eager", batch, settings)
+    learner = Learner(Adapter(1, "cpu"), model, "eager", batch, settings)
     for step in range(16):
         (group,) = learner.optim.param_groups
         assert group["lr"] == pytest.approx(0.5 * schedule.factor(step), rel=1e-9, abs=1e-12), step

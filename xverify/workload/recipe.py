@@ -277,6 +277,8 @@ def averaged(decay: float, average: Tensor | None, weight: Tensor) -> Tensor:
 
 def micro_batches(batch: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
     """The parts of a batch, split along its first axis. batch: inputs and labels, which can be sliced, or mappings of such."""
+    if count == 1:
+        return [tuple(batch)]
     first = batch[0]
     size = len(next(iter(first.values())) if isinstance(first, Mapping) else first) // count
 
@@ -286,6 +288,11 @@ def micro_batches(batch: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
         return value[start : start + size]
 
     return [tuple(part(value, start) for value in batch) for start in range(0, size * count, size)]
+
+
+def mean_of_parts(parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """The means over micro-batches. parts: of each micro-batch, the same list of values, such as gradients."""
+    return list(parts[0]) if len(parts) == 1 else [sum(each[1:], each[0]) / len(parts) for each in zip(*parts)]
 
 
 def _literal(name: str) -> str:

@@ -17,7 +17,7 @@ from xverify.framework.own_step import BoundStep, Step
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.flax.function import Pure, match_norms
 from xverify.frameworks.jax.base import Jax
-from xverify.frameworks.jax.training import Function
+from xverify.frameworks.jax.function import Function
 from xverify.frameworks.keras.base import canonical, native
 from xverify.weights import flax as weights
 from xverify.workload.optimizers import Optimizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xverify.frameworks.jax.training import Around, Function, plainly
+from xverify.frameworks.jax.function import Around, Function, plainly
 from xverify.weights import flax as weights
 
 

@@ -24,7 +24,7 @@ from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Source
 from xverify.framework.own_step import BoundStep, Step
 from xverify.frameworks.jax.base import Jax
-from xverify.frameworks.jax.training import Around, Function, plainly
+from xverify.frameworks.jax.function import Around, Function, plainly
 from xverify.weights.flax_layout import NamedWeight, Part
 
 

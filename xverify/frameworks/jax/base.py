@@ -13,9 +13,8 @@ from xverify.framework.adapter import Array, Framework
 from xverify.framework.capture import Recorder, TrainingRecorder, recording
 from xverify.framework.structures import leaves, without_classes
 from xverify.framework.training import Batch, Training
-from xverify.frameworks.jax.optax import Equivalent, Optax
-from xverify.frameworks.jax.recipe import recipe_learner
-from xverify.frameworks.jax.training import Around, Function, Learner, axes_of, captured_step, cross_entropy
+from xverify.frameworks.jax.function import Around, Function, captured_step
+from xverify.frameworks.jax.training import Learner, cross_entropy, learner
 from xverify.workload.operations import Operations
 from xverify.workload.optimizers import Optimizer
 
@@ -60,9 +59,9 @@ class Jax(Framework):
         return partial(self.jax.jit(known), weights)
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
-        learner = getattr(call, "__self__", None)  # of Learner.step
-        if isinstance(learner, Learner):
-            return learner.graphs()
+        owner = getattr(call, "__self__", None)  # of Learner.step
+        if isinstance(owner, Learner):
+            return owner.graphs()
         if not isinstance(call, partial):
             return None
         compiled: Any = call.func
@@ -88,13 +87,8 @@ class Jax(Framework):
         raise Unsupported(f"the adapter of {self.name} does not support training")
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        function, fused, wrap = self.pure(model), self.fused_parameters(model), self.jax.jit if mode == "jit" else None
-        if optimizer.recipe:
-            return recipe_learner(function, fused, wrap, optimizer, match, self.loss)
-        sums = [len(fused.get(each.name, (each.name,))) for each in function.trained for _ in each.parts]
-        axes = axes_of(function, fused, optimizer, match)
-        steps = Equivalent(optimizer, sums, axes=axes) if match else Optax(optimizer, axes=axes)
-        return Learner(function, steps, wrap, self.loss)
+        wrap = self.jax.jit if mode == "jit" else None
+        return learner(self.pure(model), self.fused_parameters(model), wrap, optimizer, match, self.loss)
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         return cross_entropy(logits, target)

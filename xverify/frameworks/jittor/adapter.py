@@ -22,7 +22,6 @@ from xverify.framework.own_step import Step
 from xverify.framework.structures import leaves
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks.jittor import shared
-from xverify.frameworks.jittor.recipe import RecipeLearner
 from xverify.frameworks.jittor.training import Learner, trainable_parameters
 from xverify.weights import jittor as weights
 from xverify.workload.operations import Operations
@@ -148,8 +147,6 @@ class Adapter(Framework):
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         self.matched = match
-        if optimizer.recipe:
-            return RecipeLearner(self, model, batch, optimizer, match)
         return Learner(self, model, batch, optimizer, match)
 
     def own_step(self, step: Step, mode: str) -> Step:

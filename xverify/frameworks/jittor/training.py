@@ -1,17 +1,17 @@
-"""Training with jittor.optim, or with an exact equivalent of torch.optim."""
+"""Training with jittor.optim and Jittor's own facilities for a recipe, or with an exact equivalent of torch's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
+from xverify.framework.eager import EagerLearner, parameter_groups, reset_rates
 from xverify.framework.structures import Natives, only_output
-from xverify.framework.training import Batch, Training
+from xverify.framework.training import Batch, Used
 from xverify.weights import jittor as weights
 from xverify.workload.optimizers import Optimizer
+from xverify.workload.recipe import averaged, clipped
 
 
 def trainable_parameters(model: Any) -> Natives:
@@ -19,8 +19,8 @@ def trainable_parameters(model: Any) -> Natives:
     return {name: value for name, value in weights.named_variables(model).items() if not value.is_stop_grad()}
 
 
-class Learner(Training):
-    """Training with jittor.optim, or with an exact equivalent of torch.optim."""
+class Learner(EagerLearner):
+    """Training with jittor.optim and Jittor's own facilities, or with an exact equivalent of torch's."""
 
     # Optimizer -> lists of Jittor's parameter group that hold what Optimizer.state_names names, in the same order.
     ADAM = ("m", "values", "largest")
@@ -30,80 +30,148 @@ class Learner(Training):
     def __init__(self, framework: Framework, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
         import jittor
 
-        self.framework, self.jt, self.model = framework, jittor, model
+        super().__init__(framework, optimizer, match)
+        self.jt, self.model = jittor, model
         model.train()
-        self.parameters = self._trained(trainable_parameters(model), optimizer)
+        trainable = trainable_parameters(model)
+        self.parameters = {name: each for name, each in trainable.items() if not self.recipe.freezes(name)}
         self.names = list(self.parameters)
         # With one label per item, Jittor's own function is called directly: two more operations would take 2% of a short step.
         direct = framework.setup.objective is None and batch[-1].ndim == 1 and not match
         self.cross_entropy = jittor.nn.cross_entropy_loss if direct else framework.cross_entropy
-        make = self._equivalent_optimizer if match else self._jittor_optimizer
-        self.optimizer, self.optim = make(optimizer, list(self.parameters.values()))
-        if match:
-            from xverify.frameworks.jittor.matched import match_norms
+        self.optimizer, self.optim = self._make_optimizer(optimizer)
+        # Jittor's optimizer counts every backward pass as a step.
+        self.counted = 1 if match else self.recipe.accumulate
+        self.averaged: Natives = {}
+        if self.recipe.average is not None:
+            self.averaged = {name: jittor.zeros_like(each).stop_grad() for name, each in self.parameters.items()}
+        self.start_schedule(0)
 
-            match_norms(model)
+    def _make_optimizer(self, o: Optimizer) -> tuple[Optimizer, Any]:
+        """The settings with all variants, and the optimizer."""
+        groups = parameter_groups(o, self.parameters)
+        self.rates = [group["lr"] for group in groups]
+        self.places = {
+            name: (index, place)
+            for index, names in enumerate(o.groups(self.parameters).values())
+            for place, name in enumerate(names)
+        }
+        if self.match:
+            from xverify.frameworks.jittor.matched import Equivalent, match_norms
 
-    def _trained(self, parameters: Natives, optimizer: Optimizer) -> Natives:
-        """The parameters that a step changes. parameters: those that can be trained."""
-        return parameters
+            match_norms(self.model)
+            return o.plain, Equivalent(groups, o, o.keys(self.STATE_NAMES))
+        from xverify.frameworks.jittor.optimizers import jittor_optimizer
 
-    def _jittor_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
-        """The settings with Jittor's formula variants, and Jittor's own optimizer."""
-        optim = self.jt.optim
-        if o.recipe.amsgrad:
-            raise Unsupported("jittor.optim has no AMSGrad; run with --match-optimizer")
-        if o.name in ("lion", "adafactor"):
-            raise Unsupported(f"jittor.optim has no {o.name.capitalize()}; run with --match-optimizer")
-        if o.name == "sgd":
-            return o.plain, optim.SGD(parameters, o.lr, o.momentum, o.weight_decay, nesterov=o.nesterov)
-        if o.name == "rmsprop":
-            if o.weight_decay:
-                raise Unsupported("jittor.optim.RMSprop has no weight decay; run with --match-optimizer")
-            return o.plain, optim.RMSprop(parameters, o.lr, o.eps, o.alpha)
-        kind = optim.Adam if o.name == "adam" else optim.AdamW
-        variants = ("eps-hat",) if o.name == "adam" else ()
-        return replace(o, variants=variants), kind(parameters, o.lr, o.eps, (o.beta1, o.beta2), o.weight_decay)
+        return jittor_optimizer(o, groups)
 
-    def _equivalent_optimizer(self, o: Optimizer, parameters: list[Any]) -> tuple[Optimizer, Any]:
-        """The settings without variants, and torch's formulas in Jittor's operations."""
-        from xverify.frameworks.jittor.matched import Equivalent
+    # -- the schedule -------------------------------------------------------------------------------------------------
 
-        return o.plain, Equivalent(parameters, o, o.keys(self.STATE_NAMES))
+    def set_factor(self, factor: float) -> None:
+        reset_rates(self.optim.param_groups, self.rates, factor)
 
-    def _loss(self, *batch: Any) -> Any:
-        outputs, objective = self.model(*batch[:-1]), self.framework.setup.objective
-        return objective(outputs, batch[-1]) if objective else self.cross_entropy(only_output(outputs), batch[-1])
+    def own_scheduler(self) -> Any:
+        from xverify.frameworks.jittor.optimizers import jittor_scheduler
+
+        self.optim.lr = self.optimizer.lr
+        self.set_factor(1.0)
+        return jittor_scheduler(self.optimizer, self.optim)
+
+    @property
+    def last(self) -> int | None:
+        schedule = self.recipe.schedule
+        if self.match or schedule is None or schedule.steps is None:
+            return super().last
+        return schedule.steps + ("late schedule" in self.optimizer.variants)  # it has its last rate one step later
+
+    # -- the step -----------------------------------------------------------------------------------------------------
 
     def step(self, *batch: Any) -> Any:
-        loss = self._loss(*batch)
-        self.optim.step(loss)
+        loss = super().step(*batch)
         self.jt.sync_all()  # without it Jittor would not compute the update
         return loss
 
+    def batch_loss(self, batch: Batch) -> Any:
+        outputs, objective = self.model(*batch[:-1]), self.framework.setup.objective
+        return objective(outputs, batch[-1]) if objective else self.cross_entropy(only_output(outputs), batch[-1])
+
+    def differentiate(self, loss: Any) -> None:
+        self.optim.backward(loss)
+
+    def accumulate(self, batch: Batch) -> Any:
+        before = self.optim.n_step
+        loss = super().accumulate(batch)
+        if self.match:
+            self.optim.n_step = before + 1
+        return loss
+
+    def clip(self) -> None:
+        """Clip the gradients of all groups."""
+        if not self.recipe.clip:
+            return
+        if not self.match:
+            self.optim.clip_grad_norm(self.recipe.clip[1])
+            return
+        gradients = [each for group in self.optim.param_groups for each in group["grads"]]
+        for each, new in zip(gradients, clipped(self.recipe.clip, gradients, self.framework.operations)):
+            each.update(new)
+
+    def take_average(self) -> None:
+        """Take the weights in to their average, by torch's formula."""
+        decay = self.recipe.average
+        if decay is not None:
+            first = self.optim.n_step == 1
+            for name, average in self.averaged.items():
+                average.update(averaged(decay, None if first else average, self.parameters[name]) * 1.0)
+
+    def note(self, used: Used) -> None:
+        used.clipped = self.gradient_arrays()
+        for name, (index, _) in self.places.items():
+            group = self.optim.param_groups[index]
+            used.rates[name], used.decays[name] = float(group["lr"]), float(group["weight_decay"])
+
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
-        loss = self._loss(*batch)
-        found = self.jt.grad(loss, list(self.parameters.values()))
-        return float(loss.numpy().item()), {name: g.numpy() for name, g in zip(self.parameters, found)}
+        loss = self.batch_loss(batch)
+        arrays = self.jt.grad(loss, list(self.parameters.values()))
+        return float(loss.numpy().item()), {name: each.numpy() for name, each in zip(self.parameters, arrays)}
+
+    def gradient_arrays(self) -> dict[str, Array]:
+        return {name: self._of_group(name, "grads").numpy() for name in self.places}
+
+    def set_gradients(self, gradients: Mapping[str, Array]) -> None:
+        for group, names in zip(self.optim.param_groups, self.optimizer.groups(self.parameters).values()):
+            group["grads"] = [self.jt.array(gradients[name]).stop_grad() for name in names]
+        self.optim.n_step += 1
 
     def apply(self, gradients: Mapping[str, Array]) -> None:
-        (group,) = self.optim.param_groups
-        group["grads"] = [self.jt.array(gradients[name]).stop_grad() for name in self.parameters]
-        self.optim.n_step += 1
-        self.optim.step()
+        super().apply(gradients)
         self.jt.sync_all()
 
+    # -- the state ----------------------------------------------------------------------------------------------------
+
+    def _of_group(self, name: str, key: str) -> Any:
+        """What the group of a parameter holds for it in the list of this key."""
+        group, place = self.places[name]
+        return self.optim.param_groups[group][key][place]
+
+    def _state(self, name: str) -> list[Any]:
+        """The optimizer state of a parameter, in the order of Optimizer.state_names."""
+        return [self._of_group(name, key) for key in self.optimizer.keys(self.STATE_NAMES)]
+
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
-        state = {name: [v.numpy() for v in self._variables(index)] for index, name in enumerate(self.parameters)}
-        return self.optim.n_step, state
+        state = {name: [variable.numpy() for variable in self._state(name)] for name in self.parameters}
+        return self.optim.n_step // self.counted, state
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
-        self.optim.n_step = steps
-        for index, name in enumerate(self.parameters):
-            for variable, array in zip(self._variables(index), state[name]):
+        self.optim.n_step = steps * self.counted
+        for name in self.parameters:
+            for variable, array in zip(self._state(name), state[name]):
                 variable.update(self.jt.array(array).stop_grad())
+        self.start_schedule(steps)
 
-    def _variables(self, index: int) -> list[Any]:
-        """The optimizer state of the parameter with this index, in the order of Optimizer.state_names."""
-        (group,) = self.optim.param_groups
-        return [group[key][index] for key in self.optimizer.keys(self.STATE_NAMES)]
+    def averages(self) -> dict[str, Array]:
+        return {name: each.numpy() for name, each in self.averaged.items()}
+
+    def set_averages(self, steps: int, averages: Mapping[str, Array]) -> None:
+        for name, array in averages.items():
+            self.averaged[name].update(self.jt.array(array).stop_grad())

@@ -169,10 +169,10 @@ class Keras(Framework):
         trainable = self.trainable(model)
         variables = weights.variables(trainable)
         scale = self.setup.loss_scale if self.setup.loss_scale != 1.0 else None
-        found = self.differentiate(Pass(self.in_training(model), batch, variables, tensors, scale))
-        parameter_gradients = self.by_name(trainable, variables, [self._unscaled(each) for each in found.variables])
-        tensor_gradients = [self._unscaled(each) for each in found.tensors]
-        return BackwardPass(found.outputs, float(found.loss), tensor_gradients, parameter_gradients)
+        passed = self.differentiate(Pass(self.in_training(model), batch, variables, tensors, scale))
+        parameter_gradients = self.by_name(trainable, variables, [self._unscaled(each) for each in passed.variables])
+        tensor_gradients = [self._unscaled(each) for each in passed.tensors]
+        return BackwardPass(passed.outputs, float(passed.loss), tensor_gradients, parameter_gradients)
 
     def _unscaled(self, gradient: Any) -> Any:
         """A gradient without the scale of the loss."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from xverify.frameworks.keras.base import Keras
-from xverify.frameworks.keras.recipe import RecipeLearner
 from xverify.frameworks.keras.scaled import ScaledLearner
 from xverify.frameworks.keras.training import Learner, Wrap
 from xverify.workload.optimizers import Optimizer
 
 
 def learner(framework: Keras, model: Any, wrap: Wrap, optimizer: Optimizer, match: bool) -> Learner:
-    """The model with its optimizer, and with a recipe where there is one. The arguments are those of ``Learner``."""
-    kind = ScaledLearner if optimizer.recipe.scales else RecipeLearner if optimizer.recipe else Learner
+    """The model with its optimizer and recipe. The arguments are those of ``Learner``."""
+    kind = ScaledLearner if optimizer.recipe.scales else Learner
     return kind(framework, model, wrap, optimizer, match)

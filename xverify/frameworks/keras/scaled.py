@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,10 @@ import numpy as np
 from xverify.framework.adapter import Array
 from xverify.framework.training import INTERVAL, LEAST_SCALE, SCALE
 from xverify.frameworks.keras.base import Gradients, Pass
-from xverify.frameworks.keras.recipe import RecipeLearner
-from xverify.frameworks.keras.training import Wrap
+from xverify.frameworks.keras.training import Learner, Record, Wrap
 
 
-class ScaledLearner(RecipeLearner):
+class ScaledLearner(Learner):
     """Training with a scaled loss. ``optim`` is the inner optimizer, and ``scaled`` the LossScaleOptimizer around it."""
 
     settled = SCALE
@@ -38,7 +37,7 @@ class ScaledLearner(RecipeLearner):
     def update(self, gradients: Sequence[Any]) -> None:
         self.scaled.apply(self._dense(gradients), self.variables)
 
-    def _apply(self, record: Callable[[Sequence[Any], Sequence[Any]], None], gradients: list[Any]) -> None:
+    def _apply(self, record: Record, gradients: list[Any]) -> None:
         """As LossScaleOptimizer does, with torch's formulas in place of the inner optimizer."""
         from keras import ops
 

@@ -1,32 +1,31 @@
-"""Training with Keras 3 on any backend: Keras' own optimizers, and exact equivalents of torch's formulas."""
-
-# The framework's classes have no types, and a class here is derived from one of them.
-# mypy: allow-subclassing-any
+"""Training with Keras 3 on any backend: Keras' own optimizers with their options, and exact equivalents of torch's formulas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from xverify.framework.adapter import Array
-from xverify.framework.training import Training
-from xverify.frameworks.keras.adafactor import axes_of_weights, factors, keras_adafactor, own_axes
+from xverify.framework.training import Training, Used
+from xverify.frameworks.keras.adafactor import axes_of_weights, factors, own_axes
 from xverify.frameworks.keras.base import Gradients, Keras, Pass
+from xverify.frameworks.keras.norms import MatchedNorms
+from xverify.frameworks.keras.optimizers import equivalent_optimizer, own_optimizer
 from xverify.weights import tensorflow as weights
 from xverify.workload.adafactor import Factored, check_no_sums, last_two, native_axes, with_other_axes
-from xverify.workload.optimizers import DECOUPLED, Optimizer, update_sum
+from xverify.workload.optimizers import Optimizer
+from xverify.workload.recipe import averaged, clipped, mean_of_parts, micro_batches
 
 # Turns a Python function of native tensors into what the mode runs, e.g. tf.function. The second argument is all variables that the
 # function reads or changes.
 Wrap = Callable[[Callable[..., Any], Sequence[Any]], Any]
+Record = Callable[[Sequence[Any], Sequence[Any]], None]  # receives the accumulated and the clipped gradients of a step
 
 
 class Learner(Training):
-    """Training with an optimizer of Keras, or with an exact equivalent of torch.optim."""
+    """Training with an optimizer of Keras and its options, or with an exact equivalent of torch's formulas."""
 
     # Optimizer -> attributes of Keras' optimizer that hold what Optimizer.state_names names, in the same order.
     STATE_NAMES = {
@@ -46,38 +45,38 @@ class Learner(Training):
         optimizer: Optimizer,
         match: bool,
     ) -> None:
-        self.framework, self.match = framework, match
-        self.trainable = self._trained(framework.trainable(model), optimizer)
+        self.framework, self.match, self.recipe = framework, match, optimizer.recipe
+        self.trainable = [each for each in framework.trainable(model) if not self.recipe.freezes(each.name)]
         self.names = [each.name for each in self.trainable]
         self.variables = weights.variables(self.trainable)
         self.places = {id(variable): index for index, variable in enumerate(self.variables)}
         self.orders = axes_of_weights(self.trainable) if optimizer.name == "adafactor" else {}
+        # Keras' optimizer counts micro-batches.
+        self.counted = 1 if match else self.recipe.accumulate
         self.optimizer, self.optim = self._make_optimizer(model, optimizer)
         if self.orders and not match:
             self.factored = own_axes(self.trainable, self.orders)
             self.optimizer = with_other_axes(self.optimizer, self.factored)
         self.optim.build(self.variables)
-        self.norms = _MatchedNorms(model) if match else None
+        self.norms = MatchedNorms(model) if match else None
         self.forward = framework.in_training(model)
+        self.average = self._make_average()
         self._wrap_steps(model, wrap)
 
-    def _wrap_steps(self, model: Any, wrap: Wrap) -> None:
-        """Let the mode run the functions of a step."""
-        # Keras on JAX is told what a step changes. A model of TensorLayer does not list its variables, and runs on TensorFlow.
-        changed = [*getattr(model, "variables", self.variables), *self.optim.variables]
-        self.wrapped_step, self.wrapped_gradients = wrap(self._step, changed), wrap(self._gradients, changed)
-
-    def _trained(self, trainable: list[Any], optimizer: Optimizer) -> list[Any]:
-        """The weights that a step changes. trainable: those that the model declares."""
-        return trainable
+    # -- the optimizer ------------------------------------------------------------------------------------------------
 
     def _make_optimizer(self, model: Any, optimizer: Optimizer) -> tuple[Optimizer, Any]:
-        """The settings with the formula variants, and the optimizer, which is not built yet."""
+        """The settings with all variants, and the optimizer, which is not built yet."""
+        self.settings = [optimizer] * len(self.variables)
+        for each in self.trainable:
+            for variable, _ in each.pieces:
+                self.settings[self.places[id(variable)]] = optimizer.of(each.name)
         if self.match:
-            return equivalent_optimizer(optimizer, self._parts(model), axes=self.torch_axes(model))
-        return keras_optimizer(optimizer)
+            return equivalent_optimizer(optimizer, self._parts(model), self.settings, self._torch_axes(model))
+        spared = [variable for variable, own in zip(self.variables, self.settings) if not own.weight_decay]
+        return own_optimizer(optimizer, self.names, spared)
 
-    def torch_axes(self, model: Any) -> list[Factored]:
+    def _torch_axes(self, model: Any) -> list[Factored]:
         """For each variable, its axes that are the last two of torch's weight; [] when the optimizer needs none."""
         if self.orders:
             check_no_sums(self.framework.fused_parameters(model))
@@ -92,23 +91,119 @@ class Learner(Training):
                 parts[self.places[id(variable)]] = len(fused.get(each.name, (each.name,)))
         return parts
 
+    def _make_average(self) -> list[Any]:
+        """The variables of the average of the weights; [] without one."""
+        import keras
+
+        if self.recipe.average is None:
+            return []
+        if not self.match:
+            return list(self.optim._model_variables_moving_average)
+        return [keras.Variable(np.array(each), trainable=False) for each in self.variables]
+
+    def _wrap_steps(self, model: Any, wrap: Wrap) -> None:
+        """Let the mode run the functions of a step."""
+        import keras
+
+        # Keras on JAX is told what a step changes. A model of TensorLayer does not list its variables, and runs on TensorFlow.
+        changed = [*getattr(model, "variables", self.variables), *self.optim.variables, *self.average]
+        self.wrapped_step, self.wrapped_gradients = wrap(self._step, changed), wrap(self._gradients, changed)
+        if not self.recipe:
+            return
+        # A step that also writes what it uses: the accumulated and the clipped gradients, and the learning rate.
+        self.seen = [
+            [keras.Variable(np.zeros(each.shape, "float32"), trainable=False) for each in self.variables] for _ in "ab"
+        ]
+        self.seen_rate = keras.Variable(0.0, trainable=False)
+        self.wrapped_observed = wrap(self._observed, [*changed, *self.seen[0], *self.seen[1], self.seen_rate])
+
+    # -- the step -----------------------------------------------------------------------------------------------------
+
     def _step(self, *batch: Any) -> Any:
-        before = self.norms.variances() if self.norms else []
-        found = self.differentiate(batch)
-        gradients = self._dense(found.variables) if self.match else found.variables
-        self.optim.apply(gradients, self.variables)
+        return self._step_with(lambda accumulated, clipped: None, batch)
+
+    def _step_with(self, record: Record, batch: Sequence[Any]) -> Any:
+        """One step."""
+        parts, before = micro_batches(batch, self.recipe.accumulate), self.norms.variances() if self.norms else []
+        losses, gradients = [], list[list[Any]]()
+        for part in parts:
+            of_part = self.differentiate(part)
+            losses.append([of_part.loss])
+            if self.match:
+                gradients.append(self._dense(of_part.variables))
+            else:
+                self.update(self._dense(of_part.variables) if len(parts) > 1 else of_part.variables)
+        if self.match:
+            self._apply(record, mean_of_parts(gradients))
         if self.norms:
             self.norms.correct(before)
-        return found.loss
+        return mean_of_parts(losses)[0]
+
+    def update(self, gradients: Sequence[Any]) -> None:
+        """Let Keras' optimizer clip the gradients and make its update."""
+        self.optim.apply(gradients, self.variables)
+
+    def _apply(self, record: Record, gradients: list[Any]) -> None:
+        """Clip by torch's formula, update, and average."""
+        from keras import ops
+
+        from xverify.frameworks.keras.operations import KerasOperations
+
+        within = clipped(self.recipe.clip, gradients, KerasOperations())
+        record(gradients, within)
+        first = ops.equal(self.optim.iterations, 0) if self.average else None
+        self.optim.apply(within, self.variables)
+        for average, variable in zip(self.average, self.variables):
+            assert self.recipe.average is not None
+            present, weight = ops.convert_to_tensor(average), ops.convert_to_tensor(variable)
+            average.assign(ops.where(first, weight, averaged(self.recipe.average, present, weight)))
+
+    def _observed(self, *batch: Any) -> Any:
+        """A step that also writes what it uses into ``seen``."""
+        from keras import ops
+
+        def record(accumulated: Sequence[Any], clipped: Sequence[Any]) -> None:
+            for seen, gradients in zip(self.seen, (accumulated, clipped)):
+                for variable, gradient in zip(seen, gradients):
+                    variable.assign(self.framework.dense(gradient))
+            self.seen_rate.assign(ops.cast(self.optim._get_current_learning_rate(), "float32"))
+
+        if self.match:
+            return self._step_with(record, batch)
+        clip = self.optim._clip_gradients
+
+        def clip_and_record(gradients: Sequence[Any]) -> Any:
+            within = clip(gradients)
+            record(gradients, within)
+            return within
+
+        self.optim._clip_gradients = clip_and_record
+        try:
+            return self._step_with(record, batch)
+        finally:
+            del self.optim._clip_gradients
+
+    def observe(self, *batch: Any) -> Used:
+        self.framework.wait(self.wrapped_observed(*batch))
+        used, rate = Used(), np.float32(np.array(self.seen_rate))
+        used.accumulated, used.clipped = (self._arrays(seen) for seen in self.seen)
+        for each in self.trainable:
+            variable = each.pieces[0][0]
+            own = self.settings[self.places[id(variable)]]
+            used.rates[each.name] = float(np.float32(own.lr) * rate if self.match else rate)
+            decays = self.match or self.optim._use_weight_decay(variable)
+            kept = own.weight_decay if self.match else float(self.optim.weight_decay or 0.0)
+            used.decays[each.name] = kept if decays else 0.0
+        return used
 
     def _gradients(self, *batch: Any) -> Any:
-        found = self.differentiate(batch)
+        computed = self.differentiate(batch)
         if not self.match:
-            in_rows = [type(gradient).__name__ == "IndexedSlices" for gradient in found.variables]
+            in_rows = [type(gradient).__name__ == "IndexedSlices" for gradient in computed.variables]
             self.sparse = [
                 each.name for each in self.trainable if any(in_rows[self.places[id(piece[0])]] for piece in each.pieces)
             ]
-        return found.loss, self._dense(found.variables)
+        return computed.loss, self._dense(computed.variables)
 
     def differentiate(self, batch: Sequence[Any]) -> Gradients:
         """One forward and one backward pass."""
@@ -124,16 +219,19 @@ class Learner(Training):
         return step
 
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
-        loss, found = self.wrapped_gradients(*batch)
-        return float(loss), self.framework.by_name(self.trainable, self.variables, found)
+        loss, computed = self.wrapped_gradients(*batch)
+        return float(loss), self.framework.by_name(self.trainable, self.variables, computed)
 
     def apply(self, gradients: Mapping[str, Array]) -> None:
         arrays = [array for _, array in weights.native(self.trainable, gradients)]
         self.optim.apply([self.framework.to_native(array, None) for array in arrays], self.variables)
 
+    # -- the state ----------------------------------------------------------------------------------------------------
+
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
+        scale = np.float32(self._scale)
         arrays = [
-            [np.array(self.framework.to_numpy(each.value, None)) / np.float32(self._scale) for each in variables]
+            [np.array(self.framework.to_numpy(each.value, None)) / scale for each in variables]
             for variables in map(self._state_variables, range(len(self.variables)))
         ]
         count = range(len(self.optimizer.state_names))
@@ -144,14 +242,12 @@ class Learner(Training):
         return whole(self.optim.iterations), state
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
-        self._set_steps(steps)
+        self.optim._iterations.assign(steps * self.counted)
+        scale = np.float32(self._scale)
         for index in range(len(self.optimizer.state_names)):
-            scaled = {each.name: state[each.name][index] * np.float32(self._scale) for each in self.trainable}
+            scaled = {each.name: state[each.name][index] * scale for each in self.trainable}
             for variable, array in weights.native(self.trainable, scaled):
                 self._state_variables(self.places[id(variable)])[index].assign(array)
-
-    def _set_steps(self, steps: int) -> None:
-        self.optim.iterations.assign(steps)
 
     def _state_variables(self, index: int) -> list[Any]:
         """The optimizer state of the variable with this index, in the order of Optimizer.state_names."""
@@ -163,8 +259,22 @@ class Learner(Training):
 
     @property
     def _scale(self) -> float:
-        """Keras' state divided by torch's: Keras' SGD stores -lr times the momentum."""
-        return -self.optimizer.lr if self.optimizer.name == "sgd" and not self.match else 1.0
+        """Keras' state divided by torch's: Keras' SGD adds up -(learning rates) times gradients, so it depends on the last rate."""
+        if self.match or self.optimizer.name != "sgd":
+            return 1.0
+        updates, parts = whole(self.optim._iterations) // self.counted, self.counted
+        last = self.recipe.factor(max(0, updates - 1) * parts + parts - 1)
+        return -self.optimizer.lr * (last or 1.0)
+
+    def averages(self) -> dict[str, Array]:
+        return self._arrays(self.average) if self.average else {}
+
+    def set_averages(self, steps: int, averages: Mapping[str, Array]) -> None:
+        for variable, array in weights.native(self.trainable, averages):
+            self.average[self.places[id(variable)]].assign(array)
+
+    def _arrays(self, variables: Sequence[Any]) -> dict[str, Array]:
+        return self.framework.by_name(self.trainable, self.variables, [each.value for each in variables])
 
 
 def whole(value: Any) -> int:
@@ -172,128 +282,3 @@ def whole(value: Any) -> int:
     from keras import ops
 
     return int(ops.convert_to_numpy(value))
-
-
-def keras_optimizer(o: Optimizer, rate: Any = None, **more: Any) -> tuple[Optimizer, Any]:
-    """The settings with Keras' formula variants, and Keras' own optimizer.
-
-    rate: a schedule in the place of the learning rate. more: further arguments of every optimizer of Keras.
-    """
-    from keras import optimizers
-
-    decay, rate = o.weight_decay or None, o.lr if rate is None else rate
-    decoupled = ("decoupled",) if decay and o.name not in DECOUPLED else ()
-    if o.name == "sgd":
-        made = optimizers.SGD(rate, float(o.momentum), o.nesterov, weight_decay=decay, **more)
-        return replace(o, variants=decoupled), made
-    if o.name == "rmsprop":
-        variants = ("eps-inside", *decoupled)
-        made = optimizers.RMSprop(rate, o.alpha, epsilon=o.eps, weight_decay=decay, **more)
-        return replace(o, variants=variants), made
-    if o.name == "adafactor":
-        return keras_adafactor(o, rate, **more)
-    if o.name == "lion":
-        return o.plain, optimizers.Lion(rate, o.beta1, o.beta2, weight_decay=decay, **more)
-    kind = optimizers.Adam if o.name == "adam" else optimizers.AdamW
-    betas = {"beta_1": o.beta1, "beta_2": o.beta2, "amsgrad": o.recipe.amsgrad}
-    made = kind(learning_rate=rate, epsilon=o.eps, weight_decay=decay, **betas, **more)
-    return replace(o, variants=("eps-hat", *decoupled)), made
-
-
-def equivalent_optimizer(
-    o: Optimizer,
-    parts: Sequence[int],
-    each: Sequence[Optimizer] = (),
-    rate: Any = None,
-    axes: Sequence[Factored] = (),
-) -> tuple[Optimizer, Any]:
-    """The settings without variants, and torch's formulas in Keras' operations.
-
-    parts: for each variable, the number of torch's parameters that it is the sum of; 1 for most.
-    each: for each variable, its own settings, whose learning rate is multiplied by ``rate``; (): all have those of ``o``.
-    rate: a schedule of factors.
-    axes: for each variable, those that adafactor takes; (): another optimizer.
-    """
-    import keras
-    from keras import ops
-
-    from xverify.frameworks.keras.operations import KerasOperations
-
-    operations = KerasOperations()
-
-    class Equivalent(keras.optimizers.Optimizer):
-        def build(self, variables: Any) -> None:
-            if not self.built:
-                super().build(variables)
-                self.state_variables = [self.add_optimizer_variables(variables, name) for name in o.state_names]
-
-        def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-            index = self._get_variable_index(variable)
-            state_variables = [variables[index] for variables in self.state_variables]
-            w, g, *state = (ops.convert_to_tensor(value) for value in (variable, gradient, *state_variables))
-            step = ops.cast(self.iterations + 1, "float32")
-            own = replace(each[index], lr=each[index].lr * learning_rate) if each else o
-            taken = axes[index] if axes else None
-            new_w, new_state = update_sum(parts[index], own, w, g, state, step, operations, taken)
-            self.assign(variable, new_w)
-            for state_variable, value in zip(state_variables, new_state):
-                self.assign(state_variable, value)
-
-    return o.plain, Equivalent(learning_rate=o.lr if rate is None else rate)
-
-
-class _MatchedNorms:
-    """Makes the batch norms of a model compute as torch's do.
-
-    Keras computes the variance as E[x²] - E[x]², and its running variance lacks the factor n/(n - 1).
-    """
-
-    def __init__(self, model: Any) -> None:
-        import keras
-
-        layers = model._flatten_layers(include_self=False) if isinstance(model, keras.layers.Layer) else ()
-        self.norms = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
-        self.terms: dict[int, int] = {}  # id of a norm -> n, the number of values in each of its means
-        for norm in self.norms:
-            norm.call = self._counting(norm, norm.call)
-            norm._moments = partial(_moments, norm)
-
-    def _counting(self, norm: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The method ``call`` of a norm, which also sets ``terms``."""
-
-        def counted(x: Any, *args: Any, **kwargs: Any) -> Any:
-            self.terms[id(norm)] = int(np.prod(list(x.shape)) // x.shape[norm.axis])
-            return call(x, *args, **kwargs)
-
-        return counted
-
-    def variances(self) -> list[Any]:
-        """Copies of the running variances."""
-        from keras import ops
-
-        return [ops.copy(norm.moving_variance.value) for norm in self.norms]
-
-    def correct(self, before: Sequence[Any]) -> None:
-        """Correct the running variances after a step. before: the running variances before the step.
-
-        Keras computes new = m·old + (1 - m)·biased, where m is the momentum. Torch's value is larger by (1 - m)·biased/(n - 1).
-        """
-        for norm, old in zip(self.norms, before):
-            new = norm.moving_variance.value
-            norm.moving_variance.assign(new + (new - norm.momentum * old) / max(1, self.terms[id(norm)] - 1))
-
-
-def _moments(norm: Any, x: Any, mask: Any) -> tuple[Any, Any]:
-    """The mean and the biased variance of each channel, in two passes. mask: without effect."""
-    from keras import ops
-
-    axes = [axis for axis in range(len(x.shape)) if axis != norm.axis % len(x.shape)]
-
-    def mean_over(x: Any) -> Any:
-        for axis in reversed(axes):  # a single float32 sum over all axes loses digits
-            x = ops.mean(x, axis, keepdims=True)
-        return x
-
-    mean = mean_over(x)
-    variance = mean_over(ops.square(x - mean))
-    return ops.squeeze(mean, axes), ops.squeeze(variance, axes)

@@ -13,7 +13,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.jax.base import Jax
-from xverify.frameworks.jax.training import Around, Function, plainly
+from xverify.frameworks.jax.function import Around, Function, plainly
 from xverify.frameworks.keras.base import Gradients, Keras, Pass, canonical, native
 from xverify.frameworks.keras.learner import learner
 from xverify.weights import tensorflow as weights

@@ -14,7 +14,6 @@ from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
 from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
-from xverify.frameworks.paddle.recipe import RecipeLearner
 from xverify.frameworks.paddle.training import Learner, gathered, running_norms, trainable_weights
 from xverify.weights import paddle as weights
 from xverify.workload.operations import Operations
@@ -128,8 +127,6 @@ class Adapter(Framework):
     # -- training ------------------------------------------------------------------------------------------------------
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        if optimizer.recipe:
-            return RecipeLearner(self, model, mode, batch, optimizer, match)
         return Learner(self, model, mode, batch, optimizer, match)
 
     def own_step(self, step: Step, mode: str) -> Step:

@@ -16,7 +16,6 @@ from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks.torch.base import TrainsOnTorch, channels_last
 from xverify.frameworks.torch.mixed import MixedLearner
-from xverify.frameworks.torch.recipe import RecipeLearner
 from xverify.frameworks.torch.torchvision import declare_torchvision_ops
 from xverify.frameworks.torch.training import Learner, by_name
 from xverify.weights import torch as weights
@@ -195,11 +194,8 @@ class Adapter(TrainsOnTorch, Framework):
             return super().capture_training(model, batch, names, recorder)
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
-        if optimizer.recipe.is_mixed:
-            return MixedLearner(self, model, mode, batch, optimizer)
-        if optimizer.recipe:
-            return RecipeLearner(self, model, mode, batch, optimizer)
-        return Learner(self, model, mode, batch, optimizer)
+        kind = MixedLearner if optimizer.recipe.is_mixed else Learner
+        return kind(self, model, mode, batch, optimizer)
 
     def own_step(self, step: Step, mode: str) -> Step:
         if mode != "eager":

@@ -8,11 +8,11 @@ from typing import Any
 from xverify.framework.adapter import Array
 from xverify.framework.training import INTERVAL, LEAST_SCALE, SCALE, Batch
 from xverify.frameworks.torch.base import TrainsOnTorch
-from xverify.frameworks.torch.recipe import RecipeLearner
+from xverify.frameworks.torch.training import Learner
 from xverify.workload.optimizers import Optimizer
 
 
-class MixedLearner(RecipeLearner):
+class MixedLearner(Learner):
     """Training under torch.autocast. The weights stay in float32.
 
     In float16, a step runs ``accumulate``, ``unscale``, ``clip`` and ``update``, in the order of torch's documentation.
@@ -44,8 +44,8 @@ class MixedLearner(RecipeLearner):
 
     def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
         while True:
-            self.optim.zero_grad()
-            loss = self.loss_of(self.forward(*batch[:-1]), batch[-1])
+            self.clear()
+            loss = self.batch_loss(batch)
             self.differentiate(loss)
             finite = all(bool(each.grad.isfinite().all()) for each in self.parameters.values() if each.grad is not None)
             if finite or not self.recipe.scales or self.settled <= LEAST_SCALE:
@@ -54,7 +54,7 @@ class MixedLearner(RecipeLearner):
             self.set_scaler(self.settled, 0)
         self.unscale()
         found = self.gradient_arrays()
-        self.optim.zero_grad()
+        self.clear()
         self.set_scaler(self.settled, 0)  # it would refuse to divide by the scale again
         return float(loss.detach()), found
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,28 +46,22 @@ def traced(model: Any, example: tuple[Any, ...]) -> Callable[..., Any]:
 
 @contextmanager
 def in_order(model: Any, inputs: tuple[Any, ...], names: Sequence[str]) -> Iterator[None]:
-    """A context in which a module takes these inputs alone, and returns its outputs in the order of their names.
+    """A context in which a module returns its outputs as a tuple in the order of their names, where a graph could not hold them.
 
-    torch's exporters make tensors of the defaults of arguments that are not given, such as is_causal=False. A graph holds no nested
-    outputs, which are a tuple here. The module itself is changed, because a module around it would change the names of weights and
-    scopes in a graph.
+    The module itself is changed, because a module around it would change the names of weights and scopes in a graph.
     inputs: an example.
     """
     with torch.no_grad():
         plain = is_plain(model(*inputs))
-    original, had = model.forward, vars(model).get("forward")
-    signature = inspect.signature(original)
-    given = list(signature.parameters.values())[: len(inputs)]
-    if plain and len(given) == len(signature.parameters):
+    if plain:
         yield
         return
+    original, had = model.forward, vars(model).get("forward")
 
     @functools.wraps(original)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        outputs = original(*args, **kwargs)
-        return outputs if plain else tuple(named_outputs(outputs, names).values())
+        return tuple(named_outputs(original(*args, **kwargs), names).values())
 
-    forward.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
     object.__setattr__(model, "forward", forward)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A training step with a recipe, where a framework computes eagerly and its optimizer is an object: torch, Jittor and Paddle."""
+"""Training where a framework computes eagerly and its optimizer is an object: torch, Jittor and Paddle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..workload.recipe import Recipe, micro_batches
+from ..workload.optimizers import Optimizer
+from ..workload.recipe import micro_batches
 from ..workload.schedule import Schedule
 from .runner import Array
 from .training import Batch, Training, Used
@@ -14,7 +15,7 @@ from .training import Batch, Training, Used
 ParameterGroup = dict[str, Any]  # what an optimizer of a framework takes: parameters, and numbers by their names
 
 
-class RecipeStep(Training):
+class EagerLearner(Training):
     """Makes a step of ``accumulate``, ``clip``, ``update``, ``advance`` and ``take_average``, in the order of usual training code.
 
     optim: the optimizer, whose method ``step`` makes the update. share: of a micro-batch in the gradients.
@@ -22,17 +23,21 @@ class RecipeStep(Training):
     steps: number of updates so far.
     """
 
-    recipe: Recipe
     optim: Any
-    share: float
     scheduler: Any
     advanced: int
-    steps: int
+
+    def __init__(self, framework: Any, optimizer: Optimizer, match: bool) -> None:
+        """Take the settings; a subclass then makes ``optim``, and calls ``start_schedule(0)``."""
+        self.framework, self.optimizer, self.match = framework, optimizer, match
+        self.recipe = optimizer.recipe
+        self.has_recipe = bool(optimizer.recipe)
+        self.share, self.steps = 1 / self.recipe.accumulate, 0
 
     # -- what a subclass defines ---------------------------------------------------------------------------------------
 
-    def part_loss(self, part: Batch) -> Any:
-        """The loss of a micro-batch, with its graph of gradients."""
+    def batch_loss(self, batch: Batch) -> Any:
+        """The loss of a batch or of a micro-batch, with its graph of gradients."""
         raise NotImplementedError
 
     def clip(self) -> object:
@@ -43,16 +48,30 @@ class RecipeStep(Training):
         """Copies of the present gradients."""
         raise NotImplementedError
 
+    def set_gradients(self, gradients: Mapping[str, Array]) -> None:
+        """Replace the present gradients. gradients: what ``gradient_arrays`` returns."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Forget the present gradients."""
+
     def note(self, used: Used) -> None:
         """Note the rates and decays of the update that follows, and the gradients that the optimizer is given."""
         raise NotImplementedError
 
-    def make_scheduler(self) -> Any:
-        """Set the rates to the first ones. Returns the scheduler; None without a schedule."""
+    def set_factor(self, factor: float) -> None:
+        """Multiply all rates of the settings by this factor of the schedule."""
+        raise NotImplementedError
+
+    def own_scheduler(self) -> Any:
+        """Set the rates to the first ones. Returns the framework's own scheduler; None without a schedule."""
         raise NotImplementedError
 
     def take_average(self) -> None:
         """Take the weights in to their average."""
+
+    def freeze(self, frozen: bool) -> None:
+        """Let the parameters that are not trained have no gradient, or a gradient."""
 
     # -- the step ------------------------------------------------------------------------------------------------------
 
@@ -60,7 +79,7 @@ class RecipeStep(Training):
         """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
         total: Any = None
         for part in micro_batches(batch, self.recipe.accumulate):
-            loss = self.part_loss(part)
+            loss = self.batch_loss(part)
             self.differentiate(loss * self.share)
             loss = loss.detach()
             total = loss if total is None else total + loss
@@ -78,6 +97,12 @@ class RecipeStep(Training):
         self.optim.step()
 
     def step(self, *batch: Any) -> Any:
+        if not self.has_recipe:
+            loss = self.batch_loss(batch)
+            self.differentiate(loss)
+            self.update()
+            self.steps += 1
+            return loss
         loss = self.accumulate(batch)
         self.before_clipping()
         self.clip()
@@ -86,6 +111,20 @@ class RecipeStep(Training):
         self.advance()
         self.take_average()
         return loss
+
+    def gradients(self, *batch: Any) -> tuple[float, dict[str, Array]]:
+        loss = self.batch_loss(batch)
+        self.clear()
+        self.differentiate(loss)
+        arrays = self.gradient_arrays()
+        self.clear()
+        return float(loss.detach()), arrays
+
+    def apply(self, gradients: Mapping[str, Array]) -> None:
+        self.set_gradients(gradients)
+        self.optim.step()
+        self.clear()
+        self.steps += 1
 
     def observe(self, *batch: Any) -> Used:
         used, clip = Used(), self.clip
@@ -117,6 +156,14 @@ class RecipeStep(Training):
         finally:
             self.optim.step = step
 
+    @contextmanager
+    def unfrozen(self) -> Iterator[None]:
+        self.freeze(False)
+        try:
+            yield
+        finally:
+            self.freeze(True)
+
     # -- the schedule --------------------------------------------------------------------------------------------------
 
     @property
@@ -126,7 +173,12 @@ class RecipeStep(Training):
 
     def start_schedule(self, steps: int) -> None:
         """Set the rates to those after this number of steps, with a scheduler that goes on from there."""
-        self.advanced, self.scheduler = 0, self.make_scheduler()
+        schedule, self.advanced = self.recipe.schedule, 0
+        if self.match:
+            self.set_factor(1.0)
+            self.scheduler = Factors(schedule, self.set_factor) if schedule else None
+        else:
+            self.scheduler = self.own_scheduler()
         for _ in range(steps):
             self.advance()
 
@@ -136,9 +188,20 @@ class RecipeStep(Training):
             self.scheduler.step()
             self.advanced += 1
 
-    def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
-        super().set_optimizer_state(steps, state)
-        self.start_schedule(steps)
+
+def parameter_groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
+    """One group of an optimizer for each learning rate and weight decay."""
+    return [
+        {"params": [parameters[name] for name in names], "lr": lr, "weight_decay": decay}
+        for (lr, decay), names in optimizer.groups(parameters).items()
+    ]
+
+
+def reset_rates(groups: Sequence[ParameterGroup], rates: Sequence[float], factor: float = 1.0) -> None:
+    """Set the learning rate of each group to this multiple of its first one, and forget what a scheduler noted there."""
+    for group, rate in zip(groups, rates):
+        group.pop("initial_lr", None)
+        group["lr"] = rate * factor
 
 
 class Factors:
