@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-from floor_graphs import GRAPHS, ITEMS, Array, Draw, Graph
+from floor_graphs import GRAPHS
+from floor_parts import ITEMS, Array, Draw, Graph
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 

@@ -23,7 +23,8 @@ from pathlib import Path
 import floor_files
 import floor_models
 import pool
-from floor_graphs import GRAPHS, Draw
+from floor_graphs import GRAPHS
+from floor_parts import Draw
 
 from xverify.results.figures import shown_limit
 from xverify.results.verdicts import Verdict

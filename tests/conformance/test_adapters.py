@@ -53,6 +53,7 @@ COUNTED = {
 ROUNDS = {("openvino", "default")}
 # The adapters of xverify itself, without those that XVERIFY_FRAMEWORKS adds.
 OWN = {path.parent.name.replace("_", "-") for path in Path(own_frameworks.__path__[0]).glob("*/adapter.py")}
+NO_FLOAT64 = ("onnxruntime", "keras-torch", "keras-jax", "openvino", "litert")  # they refuse to compute in it
 MLP = find_model("mlp")
 KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")
 
@@ -154,11 +155,7 @@ def test_a_float64_model_computes_in_float64_or_is_refused(mlp):
     try:
         mlp.ask(Evaluate(**arguments, float64=True))
     except Unsupported:
-        # An adapter from elsewhere may refuse it, too.
-        assert (
-            mlp.adapter.name in ("onnxruntime", "keras-torch", "keras-jax", "openvino", "litert")
-            or mlp.adapter.name not in OWN
-        )
+        assert mlp.adapter.name in NO_FLOAT64 or mlp.adapter.name not in OWN  # one from elsewhere may refuse it, too
         return
     found = npz.load_file(target)
     x = inputs["1/x"].astype(np.float64)

@@ -15,7 +15,8 @@ sys.path.insert(0, str(SUITES))
 import floor_files  # noqa: E402
 import floors  # noqa: E402
 from floor_files import Answer, Fault  # noqa: E402
-from floor_graphs import GRAPHS, Draw  # noqa: E402
+from floor_graphs import GRAPHS  # noqa: E402
+from floor_parts import Draw  # noqa: E402
 
 from xverify.errors import XverifyError  # noqa: E402
 

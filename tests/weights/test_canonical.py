@@ -72,10 +72,6 @@ def test_arrays_that_are_not_weights_are_refused(arrays, says):
         to_canonical(arrays)
 
 
-def test_a_model_may_have_no_weights():
-    assert to_canonical({}, needed=False) == {}
-
-
 def test_check_lists_missing_and_unexpected_names():
     expected = {"a": (2,), "b": (3,), "c": (1, 2)}
     arrays = {"a": np.zeros(2), "bb": np.zeros(3), "c": np.zeros((2, 1))}
