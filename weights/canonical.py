@@ -109,29 +109,28 @@ def pieces_of(arrays: Mapping[str, Array], name: str) -> Iterator[Array]:
     )
 
 
-def to_canonical(arrays: Mapping[str, Array], source: str = "weights", needed: bool = True) -> Arrays:
+def to_canonical(arrays: Mapping[str, Array], source: str = "weights") -> Arrays:
     """Convert arrays to canonical weights: float32, C-contiguous, without counters.
 
     Half precision is converted exactly. float64 is accepted only where no value changes, because a rounded weight is a different
     weight.
 
     source: where the arrays come from; error messages begin with it.
-    needed: whether there must be weights, as in a file of weights. A model may have none.
     Raises WeightsError, with the name of the tensor, for NaN, infinity, another dtype, or a value that float32 cannot represent.
     """
-    return dict(Converted(arrays, source, needed))
+    return dict(Converted(arrays, source))
 
 
 class Converted(Streamed):
-    """The same weights as of ``to_canonical``, each converted when it is looked up.
+    """The same weights as of ``to_canonical``, each converted when it is looked up. Raises WeightsError without weights.
 
-    arrays, source, needed: see ``to_canonical``. Raises WeightsError where there are none.
+    arrays, source: see ``to_canonical``.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], source: str = "weights", needed: bool = True) -> None:
+    def __init__(self, arrays: Mapping[str, Array], source: str = "weights") -> None:
         self.arrays, self.source = arrays, source
         self.names = dict.fromkeys(name for name in arrays if name.rsplit(".", 1)[-1] not in COUNTERS)
-        if needed and not self.names:
+        if not self.names:
             raise WeightsError(f"{source}: holds no weights")
 
     def __getitem__(self, name: str) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .candidates import share
+from .origins import share
 from .relations import QUIET, WRONG, Relation
 from .stored import Stored
 

@@ -158,10 +158,10 @@ def _parse(side: str, text: str) -> list[list[Axis]]:
     inside = False
     position = 0
     while side[position:].strip():
-        found = _TOKEN.match(side, position)
-        if found is None or (found[1] == "(" and inside) or (found[1] == ")" and not inside):
+        match = _TOKEN.match(side, position)
+        if match is None or (match[1] == "(" and inside) or (match[1] == ")" and not inside):
             raise WeightsError(f"the pattern {text!r} cannot be read at {side[position:].strip()!r}")
-        position, token = found.end(), found[1]
+        position, token = match.end(), match[1]
         if token in "()":
             inside = token == "("
             groups += [[]] if inside else []

@@ -90,8 +90,8 @@ def _entry(name: str, canonical_of: Mapping[str, str]) -> Found | None:
 
 def _pattern(name: str, own: str, to: str) -> Found | None:
     """What an entry with a ``*`` says about a name; None when it does not match. own, to: its native and its canonical side."""
-    found = re.match("([^.]*)".join(map(re.escape, own.split("*"))) + r"(?=\.|$)", name)
-    if found is None:
+    match = re.match("([^.]*)".join(map(re.escape, own.split("*"))) + r"(?=\.|$)", name)
+    if match is None:
         return None
-    texts = iter(found.groups())
-    return Found(own, found[0], re.sub(r"\*", lambda _: next(texts, "*"), to))
+    texts = iter(match.groups())
+    return Found(own, match[0], re.sub(r"\*", lambda _: next(texts, "*"), to))

@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .candidates import (
-    Candidate,
-    all_candidates,
+from .canonical import Array, shape_of
+from .closeness import Fit, fit_of, rounded_to, scaled_by
+from .origins import (
+    Origin,
+    all_origins,
     buckets,
     floats,
-    folded_candidates,
     folded_layer,
+    folded_origins,
     key,
     rms,
     share,
@@ -26,8 +28,6 @@ from .candidates import (
     turned_back,
     varies,
 )
-from .canonical import Array, shape_of
-from .closeness import Fit, fit_of, rounded_to, scaled_by
 from .stored import EPSILONS, BatchNorm, Fold, Stored, factors, fold
 
 SAME = 1e-5  # relative difference (rms) up to which two arrays differ by the rounding of folding in float32
@@ -70,8 +70,8 @@ def relate(file: Stored, reference: Stored) -> list[Relation]:
 class _Relating:
     def __init__(self, file: Stored, reference: Stored) -> None:
         self.file, self.reference = floats(file), floats(reference)
-        self.candidates = buckets(all_candidates(self.reference))
-        self.own_folded = buckets(folded_candidates(self.file))
+        self.origins = buckets(all_origins(self.reference))
+        self.own_folded = buckets(folded_origins(self.file))
         self.used: set[str] = set()
         self.explained: set[str] = set()
         self.found: dict[str, Relation] = {}
@@ -105,7 +105,7 @@ class _Relating:
         if not near:
             return
 
-        def order(found: tuple[Fit, Candidate]) -> tuple[bool, bool, bool, float]:
+        def order(found: tuple[Fit, Origin]) -> tuple[bool, bool, bool, float]:
             fit, each = found
             return (
                 each.of != name or each.kind != "same",
@@ -119,13 +119,13 @@ class _Relating:
         norm = each.norm.name if each.norm else ""
         self.found[name] = Relation(name, each.of, each.kind, fit.away, *self._says(each, fit), norm, each.uses)
 
-    def _similar(self, array: Array) -> Iterator[Candidate]:
+    def _similar(self, array: Array) -> Iterator[Origin]:
         size = rms(array)
-        for other, each in self.candidates.get(key(array.shape), ()):
+        for other, each in self.origins.get(key(array.shape), ()):
             if abs(other - size) <= SIZES * max(other, size):
                 yield each
 
-    def _says(self, each: Candidate, fit: Fit) -> tuple[str, bool]:
+    def _says(self, each: Origin, fit: Fit) -> tuple[str, bool]:
         turned = f", with its axes in the order {fit.order}" if fit.order else ""
         if each.kind == "same" or each.norm is None:
             return turned.removeprefix(", "), True
@@ -176,9 +176,9 @@ class _Relating:
             return wrong
         return replace(plain, kind="stale", says=f"has other values, {share(fit.away)} (rms) away", right=False)
 
-    def _nearest(self, name: str, array: Array) -> tuple[Candidate, Fit] | None:
+    def _nearest(self, name: str, array: Array) -> tuple[Origin, Fit] | None:
         """The array of the same name and size, else the nearest one that is related."""
-        options = [each for _, each in self.candidates.get(key(array.shape), ()) if each.kind != "twice"]
+        options = [each for _, each in self.origins.get(key(array.shape), ()) if each.kind != "twice"]
         named = [each for each in options if each.of == name]
         fits = [(fit, each) for each in named or options if (fit := fit_of(array, each.array))]
         if not fits:
@@ -201,7 +201,7 @@ class _Relating:
         says = f"quantised to {dtype}, {share(plain.away)} (rms) away"
         return replace(plain, kind="quantised", says=says, right=plain.away < 5 * NEAR)
 
-    def _wrongly_folded(self, name: str, array: Array, each: Candidate) -> Relation | None:
+    def _wrongly_folded(self, name: str, array: Array, each: Origin) -> Relation | None:
         """The relation when every output channel is the reference's times a factor that another eps gives."""
         for norm in self.reference.norms:
             if each.of != norm.weight:
@@ -230,7 +230,7 @@ class _Relating:
             has = f"eps {eps:.2g}" + ("" if norm.eps is None else f", and the reference has {norm.eps:.2g}")
             how = Fold(norm, norm.weight, norm.bias, norm.axis, eps)
             for shape, several in buckets(folded_layer(self.reference, how, f"with {has}")).items():
-                self.candidates.setdefault(shape, []).extend(several)
+                self.origins.setdefault(shape, []).extend(several)
             return replace(plain, says=f"{norm.weight} with batch norm {norm.name} folded in with {has}")
         says = (
             f"{norm.weight} with every output channel multiplied by a factor that batch norm {norm.name} does not have"

@@ -156,10 +156,10 @@ def _like(made: Path, target: Path) -> None:
 
 def _descriptor(path: Path) -> int | None:
     """The number of the descriptor of this process that a path names, as /dev/stdout names 1; None for any other path."""
-    found = OWN.fullmatch(os.path.abspath(path))
-    if found is None:
+    match = OWN.fullmatch(os.path.abspath(path))
+    if match is None:
         return None
-    return int(found[2]) if found[2] else ("stdin", "stdout", "stderr").index(found[1])
+    return int(match[2]) if match[2] else ("stdin", "stdout", "stderr").index(match[1])
 
 
 def _copy(made: Path, path: Path) -> None:

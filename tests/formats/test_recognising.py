@@ -136,7 +136,7 @@ def test_external_data_is_found_only_within_the_folder(tmp_path):
     (folder / "linked").symlink_to(tmp_path)
     path = folder / "model.onnx"
     assert formats.examine(small_onnx(path, "inside/data")).name == "onnx"
-    assert onnx_file.has_external_data(path)
+    assert onnx_file.externals(path)
     for location in ("../secret", "inside/../../secret", str(tmp_path / "secret"), "link", "linked/secret", ""):
         for on in ("", "openvino"):
             said = refused(small_onnx(path, location), on=on)

@@ -79,17 +79,10 @@ def settle(
     counts: inputs that say how often a loop of the graph is repeated.
     Raises UsageError for a shape that contradicts the file, for strings, and for an input of unknown rank without a shape.
     """
-    names = [tensor.name for tensor in tensors]
-    for name in shapes:
-        if name not in names:
-            raise UsageError(
-                f"--shape {name}=...: no input is called {name!r}{nearest(name, names)} Inputs: {', '.join(names)}"
-            )
-    sizes = _given_sizes(tensors, shapes)
+    _check_names(tensors, shapes)
+    sizes, known = _given_sizes(tensors, shapes), vocabulary or {}
     inputs, notes, settled = [], [], []
     for tensor in tensors:
-        if tensor.dtype in ("string", "object", "str"):
-            raise UsageError(f"input {tensor.name!r} takes strings, which no input case can be made of")
         shape, guessed = _shape(tensor, shapes, sizes, size)
         if guessed:
             chosen = "x".join(map(str, shape))
@@ -97,8 +90,8 @@ def settle(
         settled.append((tensor, shape))
     longest = _longest(settled)
     for tensor, shape in settled:
-        low, high, says = _range(tensor, shape, (vocabulary or {}).get(tensor.name), limits, longest)
-        kind = _kind(tensor, shape, vocabulary or {})
+        low, high, says = _range(tensor, shape, known.get(tensor.name), limits, longest)
+        kind = _kind(tensor, shape, known)
         if tensor.name in counts:
             low, high, kind = *COUNTS, COUNT
             says = f"says how often a loop is repeated: {COUNTS[0]} to {COUNTS[1] - 1} times; give others with --inputs"
@@ -106,6 +99,19 @@ def settle(
             notes.append(f"{tensor.name}: {says}")
         inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says, kind))
     return inputs, notes
+
+
+def _check_names(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise UsageError for a shape of an input that there is not, and for an input of strings."""
+    names = [tensor.name for tensor in tensors]
+    for name in shapes:
+        if name not in names:
+            raise UsageError(
+                f"--shape {name}=...: no input is called {name!r}{nearest(name, names)} Inputs: {', '.join(names)}"
+            )
+    for tensor in tensors:
+        if tensor.dtype in ("string", "object", "str"):
+            raise UsageError(f"input {tensor.name!r} takes strings, which no input case can be made of")
 
 
 def _longest(settled: Sequence[tuple[Tensor, tuple[int, ...]]]) -> int:

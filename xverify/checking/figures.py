@@ -41,7 +41,7 @@ RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
 def figures(pairs: Iterable[tuple[Array, Array]], cases: Sequence[int] | None = None) -> Figures:
     """The figures of one output over all input cases.
 
-    pairs: (the reference's array, the candidate's array) of each case, of one shape. Arrays of whole numbers have only ``max_abs``.
+    pairs: (the reference's array, the file's array) of each case, of one shape. Arrays of whole numbers have only ``max_abs``.
     cases: the numbers of the cases, for what is said about them; None: 0, 1, 2, ...
     """
     signals, noises, largest = [0.0], [0.0], 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -174,33 +174,26 @@ def _judged(
     names = [key.removeprefix(first) for key in meaning.outputs if key.startswith(first) and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[first + name].dtype.name) for name in names})
-    floors, rounding_floors = (
-        None
-        if each is None
-        else {key: each[key] if key in each else _least(meaning.outputs[key]) for key in meaning.outputs}
-        for each in (floors, rounding_floors)
-    )
-    error = compare(
-        outputs,
-        meaning.outputs,
-        meaning.float32,
-        expected,
-        cases,
-        floors,
-        layers,
-        rounding_floors=rounding_floors,
-        cap=cap,
-    )
+    floors, rounding = (_complete(each, meaning.outputs) for each in (floors, rounding_floors))
+    exact, single = meaning.outputs, meaning.float32
+    error = compare(outputs, exact, single, expected, cases, floors, layers, rounding_floors=rounding, cap=cap)
     if meaning.unmoved:
         error = without_witness(error)
-    found = {
-        name: figures(((meaning.outputs[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases), cases)
-        for name in names
-        if all(meaning.outputs[f"{case}/{name}"].shape == outputs[f"{case}/{name}"].shape for case in cases)
-    }
     if error.verdict.fails:
         error = replace(error, reason=_explained(error, outputs, meaning, names, cases))
-    return Judged(error, found, tuple(told(undefined)))
+
+    def pairs(name: str) -> Iterator[tuple[Array, Array]]:
+        return ((exact[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases)
+
+    alike = [name for name in names if all(right.shape == own.shape for right, own in pairs(name))]
+    return Judged(error, {name: figures(pairs(name), cases) for name in alike}, tuple(told(undefined)))
+
+
+def _complete(floors: Floors | None, outputs: Mapping[str, Array]) -> Floors | None:
+    """The same floors with those of outputs that have none."""
+    if floors is None:
+        return None
+    return {key: floors[key] if key in floors else _least(outputs[key]) for key in outputs}
 
 
 def _least(exact: Array) -> Floor:

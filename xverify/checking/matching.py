@@ -228,39 +228,40 @@ def _same_kind(mine: str, other: str) -> bool:
     return kind(mine) == kind(other)
 
 
-def decide(found: Sequence[Sequence[Matching]], errors: Sequence[float]) -> tuple[int, str]:
+def decide(matchings: Sequence[Sequence[Matching]], errors: Sequence[float]) -> tuple[int, str]:
     """Choose among several possibilities by their outputs. Returns the index, and a sentence for the report; "" for one alone.
 
-    found: for each possibility, the matching of the inputs and that of the outputs.
+    matchings: for each possibility, the matching of the inputs and that of the outputs.
     errors: the relative error of the outputs of each possibility; infinity where they could not be computed.
     Raises UsageError when the content does not decide.
     """
-    if len(found) == 1:
+    if len(matchings) == 1:
         return 0, ""
-    order = sorted(range(len(found)), key=lambda index: errors[index])
+    order = sorted(range(len(matchings)), key=lambda index: errors[index])
     best, second = errors[order[0]], errors[order[1]]
     if best <= NEAR and second > max(NEAR, CLEAR * best):
         return order[0], (
-            f"names and shapes allow {len(found)} matchings; the outputs decide: the relative error of the one that was chosen is "
-            f"{best:.1e}, that of the next one {second:.1e}"
+            f"names and shapes allow {len(matchings)} matchings; the outputs decide: the relative error of the one that was chosen "
+            f"is {best:.1e}, that of the next one {second:.1e}"
         )
     rivals = [index for index in order if errors[index] <= max(NEAR, CLEAR * best)]
     same = next(
-        (index for index in rivals if not any(pair.order for each in found[index] for pair in each.pairs)), None
+        (index for index in rivals if not any(pair.order for each in matchings[index] for pair in each.pairs)), None
     )
     if (
         best <= NEAR
         and same is not None
         and errors[same] <= 2 * best
-        and len({_names(found[index]) for index in rivals}) == 1
+        and len({_names(matchings[index]) for index in rivals}) == 1
     ):
         return same, ""  # only the order of axes is open, and the one that both files have is as near as any
     pairs = [
-        ", ".join(f"{pair.reference}={pair.own}" for each in found[index] for pair in each.pairs) for index in order[:2]
+        ", ".join(f"{pair.reference}={pair.own}" for each in matchings[index] for pair in each.pairs)
+        for index in order[:2]
     ]
     raise UsageError(
-        f"names and shapes allow {len(found)} matchings, and the outputs do not tell which one is meant: the relative errors are "
-        f"{best:.1e} with {pairs[0]}, and {second:.1e} with {pairs[1]}. Decide with --map REFERENCE=FILE, or with --layout"
+        f"names and shapes allow {len(matchings)} matchings, and the outputs do not tell which one is meant: the relative errors "
+        f"are {best:.1e} with {pairs[0]}, and {second:.1e} with {pairs[1]}. Decide with --map REFERENCE=FILE, or with --layout"
     )
 
 

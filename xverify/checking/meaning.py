@@ -95,8 +95,8 @@ def own_meaning(
     except (Unsupported, NotInstalled):
         return None
     says = f"{opened.path.name} in float64"
-    found = Meaning(exact, Rounded(exact, outputs), floors, False, "float64", says)
-    return replace(found, unmoved=_unmoved(opened, inputs, found, seed))
+    meaning = Meaning(exact, Rounded(exact, outputs), floors, False, "float64", says)
+    return replace(meaning, unmoved=_unmoved(opened, inputs, meaning, seed))
 
 
 def _unmoved(opened: Opened, inputs: Path, meaning: Meaning, seed: int) -> bool:
@@ -110,10 +110,10 @@ def _unmoved(opened: Opened, inputs: Path, meaning: Meaning, seed: int) -> bool:
     try:
         first = inputs.with_name(f"first-{inputs.name}")
         npz.save_file(only_case(npz.OnDisk(inputs), case), first)
-        found = compute_redrawn(opened, first, seed)
+        computed = compute_redrawn(opened, first, seed)
     except Refused:
         return False
-    return found is not None and unmoved(found, case, meaning.outputs, meaning.floors or {})
+    return computed is not None and unmoved(computed, case, meaning.outputs, meaning.floors or {})
 
 
 def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Outputs, seed: int) -> dict[str, Floor]:
@@ -202,8 +202,8 @@ def perturbed_meaning(opened: Opened, inputs: Path, outputs: Outputs, seed: int)
     """The meaning of a reference without a float64 evaluation: what its runtime computes, with the effect of rounded inputs."""
     changed = compute(opened, _perturbed(inputs, seed), "perturbed", perturb=seed)
     says = f"{opened.path.name} on {opened.form.runtime} in its own precision"
-    found = Meaning(outputs, changed, perturbation_floors(outputs, [changed]), False, "float32", says)
-    return replace(found, unmoved=_unmoved(opened, inputs, found, seed))
+    meaning = Meaning(outputs, changed, perturbation_floors(outputs, [changed]), False, "float32", says)
+    return replace(meaning, unmoved=_unmoved(opened, inputs, meaning, seed))
 
 
 def _perturbed(inputs: Path, seed: int) -> Path:

@@ -20,7 +20,6 @@ from ..processes.command import interpreter
 from ..processes.worker import Worker
 from ..reference import summary, truth
 from ..reference.build import JUDGED_ITEMS, Prepared, ReferenceProcess, prepare
-from ..reference.exporting import Export
 from ..reference.request import resolve
 from ..reference.subjects import order
 from ..reference.truth import Truth
@@ -205,7 +204,7 @@ class ModelReference:
             raise UsageError(f"--against {self}: {found.inconsistent}")
         if found.random:
             return self._told(Absent(found.random), process, prepared, None)
-        says = summary.reference(asked.request, few, Export(), found, ()).floor
+        says = summary.reference(asked.request, few, None, found, ()).floor
         modelled = found.noise_floors is not None
         meaning = Meaning(
             found.outputs, found.float32, self._floors(found), modelled, found.precision, says, unmoved=found.unmoved
@@ -239,7 +238,7 @@ class ModelReference:
         self, target: Target | Absent | None, process: ReferenceProcess, prepared: Prepared | None, found: Truth | None
     ) -> Known:
         """The reference as a result tells it, as far as it is known."""
-        told = summary.reference(process.request, prepared, Export(), found, found.layers if found else ())
+        told = summary.reference(process.request, prepared, None, found, found.layers if found else ())
         source = prepared.weights_source if prepared else "unknown weights"
         return Known(target, replace(told, framework=f"{self}, with {source}"), summary.weights(prepared))
 
@@ -265,15 +264,15 @@ def _about_weights(prepared: Prepared, given: bool, graphs: Worker | None, opene
     if not opened.is_onnx or graphs is None:
         return perhaps
     try:
-        found = graphs.ask(CompareWeights(str(opened.path.resolve()), str(prepared.weights)))
+        reply = graphs.ask(CompareWeights(str(opened.path.resolve()), str(prepared.weights)))
     except SubjectError:
         return perhaps
-    sentences, count = found.sentences, len(found.sentences)
-    if found.found == found.known:
+    sentences, count = reply.sentences, len(reply.sentences)
+    if reply.found == reply.known:
         return ""
-    if not given and 2 * count > found.named:
+    if not given and 2 * count > reply.named:
         return (
-            f"{count} of {found.named} weights of the file are not those of the reference, which has {source} "
+            f"{count} of {reply.named} weights of the file are not those of the reference, which has {source} "
             f"({sentences[0]}): {step}"
         )
     if sentences:

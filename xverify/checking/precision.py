@@ -187,8 +187,8 @@ def _rounded(
     """
     one, every = folder / "rounded-weights.npz", folder / "rounded-results.npz"
     question = EvaluateRounding(str(path.resolve()), str(inputs), str(one), str(every), seed, ENOUGH, weights, results)
-    found = graphs.ask(question)
-    return _Noise(npz.OnDisk(one), npz.OnDisk(every), found.clipped, found.cases)
+    reply = graphs.ask(question)
+    return _Noise(npz.OnDisk(one), npz.OnDisk(every), reply.clipped, reply.cases)
 
 
 def _noise(sides: Sides, precision: Precision) -> _Noise | None:
@@ -273,15 +273,15 @@ def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> tuple[J
     graphs, against = pair
     question = CompareRoundedWeights(str(sides.opened.path.resolve()), str(against.path.resolve()))
     try:
-        found = graphs.ask(question)
+        reply = graphs.ask(question)
     except Refused as error:
         return judged, (f"its weights could not be compared with the reference's one by one: {error}",)
-    sentences = (*found.steps, *found.sentences)
+    sentences = (*reply.steps, *reply.sentences)
     if not sentences:
-        return judged, found.notes
+        return judged, reply.notes
     more = f"and {len(sentences) - SHOWN} more weights" if len(sentences) > SHOWN else ""
     reason = "; ".join(each for each in (*sentences[:SHOWN], more, judged.error.reason or "") if each)
-    least = Verdict.DIFFERENT if found.steps else Verdict.DRIFT
+    least = Verdict.DIFFERENT if reply.steps else Verdict.DRIFT
     return replace(
         judged, error=replace(judged.error, reason=reason, verdict=max(judged.error.verdict, least))
-    ), found.notes
+    ), reply.notes

@@ -41,23 +41,23 @@ def quantisation_of(
         enough=ENOUGH,
     )
     try:
-        found = graphs.ask(question)
+        reply = graphs.ask(question)
     except SubjectError as failure:
         return Quantisation(error=error, kernel=kernel, stopped=f"the layers could not be ranked: {failure}")
-    return Quantisation(found.layers, found.known, error, kernel, found.stopped, found.seconds)
+    return Quantisation(reply.layers, reply.known, error, kernel, reply.stopped, reply.seconds)
 
 
-def with_scales(judged: Judged, found: Quantisation | None) -> Judged:
+def with_scales(judged: Judged, quantisation: Quantisation | None) -> Judged:
     """The answer with what the ranking tells: scales that are far too large, which are DIFFERENT, and the layer that costs most."""
-    if found is None or not found.layers or judged.error.verdict == Verdict.INVALID:
+    if quantisation is None or not quantisation.layers or judged.error.verdict == Verdict.INVALID:
         return judged
     says = [
         f"{each.layer}: the scale of its weights is {each.coarse:.3g} times larger than they need"
-        for each in found.layers
+        for each in quantisation.layers
         if each.coarse is not None and each.coarse >= COARSE
     ]
     verdict = max(judged.error.verdict, Verdict.DIFFERENT) if says else judged.error.verdict
-    first = found.layers[0]
+    first = quantisation.layers[0]
     if verdict > Verdict.EQUAL and first.share is not None:
         says.append(
             f"{first.layer} costs most: alone it makes {first.share:.0%} of the power of all errors of quantisation"

@@ -79,12 +79,12 @@ class RecordedReference:
         settings = self.context.settings
         if not files:
             return Known(None, own_summary(str(self.path)))
-        found = read(self.path, files[0].signature.inputs, files[0].signature.outputs)
-        sequence.check_count(found.cases, settings, f"--against {self.path}")
-        sequence.resolve(settings, found.tensors("input"), found.tensors("output"), self.path.name)
+        recorded = read(self.path, files[0].signature.inputs, files[0].signature.outputs)
+        sequence.check_count(recorded.cases, settings, f"--against {self.path}")
+        sequence.resolve(settings, recorded.tensors("input"), recorded.tensors("output"), self.path.name)
         says = f"recorded in {self.path.name}"
-        cases = Cases(found.inputs, found.cases, (says,) * found.cases, sized(found.inputs))
-        meaning = Meaning(found.outputs, found.outputs, None, False, "recorded", says)
+        cases = Cases(recorded.inputs, recorded.cases, (says,) * recorded.cases, sized(recorded.inputs))
+        meaning = Meaning(recorded.outputs, recorded.outputs, None, False, "recorded", says)
         return Known(Target(cases, meaning), own_summary(str(settings.against), meaning))
 
 

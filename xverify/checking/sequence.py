@@ -23,7 +23,6 @@ from .subject import Opened, compute, computed_tensors
 KIND = "steps of one sequence"  # what the input cases of a sequence are called
 SHOWN = 12  # steps that a note lists
 Arrays = Mapping[str, Array]
-State = Mapping[str, str]  # input -> the output of the step before that it is given
 
 
 def check_settings(settings: CheckSettings) -> None:

@@ -17,8 +17,6 @@ from .explaining import stored_weights
 from .options import CheckSettings
 from .subject import File, make_worker, open_file
 
-ONNX = "onnx"
-
 
 def read_stored(path: Path, space: Path, trust: bool = False, most: float | None = None) -> Stored:
     """The weights of a file, with its batch norms where it tells them.

@@ -159,8 +159,8 @@ def _is_prose(line: str) -> bool:
 
 
 def _fit_line(line: str) -> list[str]:
-    found = COMMENT.fullmatch(line)
-    parts = [line] if len(line) <= WIDTH or found is None else [found[1], f"{'':6}{found[2]}"]
+    match = COMMENT.fullmatch(line)
+    parts = [line] if len(line) <= WIDTH or match is None else [match[1], f"{'':6}{match[2]}"]
     lines = []
     for part in parts:
         indent = part[: len(part) - len(part.lstrip())]

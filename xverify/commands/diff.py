@@ -6,6 +6,7 @@ import math
 import os
 import statistics
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ..errors import UsageError
 from ..report import compared
@@ -91,15 +92,23 @@ def main(args: argparse.Namespace) -> int:
     if differing and not args.anyway:
         raise UsageError(f"{earlier.name} and {later.name} do not compare: {'; '.join(differing)}. See --anyway")
     rows = compare(old, new, args.relative, earlier.name, later.name, timed)
-    found = Comparisons(new.model, earlier.name, later.name, tuple(differing), tuple(rows), timed)
+    comparisons = Comparisons(new.model, earlier.name, later.name, tuple(differing), tuple(rows), timed)
     makers = {
-        "markdown": lambda: compared.as_markdown(found),
-        "junit": lambda: compared.as_junit(found),
-        "csv": lambda: compared.as_csv(found),
-        "json": lambda: json.dumps(compared.as_json(found), indent=1) + "\n",
+        "markdown": lambda: compared.as_markdown(comparisons),
+        "junit": lambda: compared.as_junit(comparisons),
+        "csv": lambda: compared.as_csv(comparisons),
+        "json": lambda: json.dumps(compared.as_json(comparisons), indent=1) + "\n",
     }
-    outputs.deliver(args, makers, lambda: compared.render(found, console()))
-    return found.outcome.exit_code
+    outputs.deliver(args, makers, lambda: compared.render(comparisons, console()))
+    return comparisons.outcome.exit_code
+
+
+class SpeedChange(NamedTuple):
+    """The comparison of two speeds. The fields are ``speed``, ``reason`` and ``ratio`` of a Comparison."""
+
+    verdict: str
+    reason: str | None = None
+    ratio: tuple[float, float, float] | None = None
 
 
 def compare(
@@ -112,47 +121,57 @@ def compare(
     timed: whether speeds are compared.
     """
     before, after = (dict(zip(_names(result), result.rows)) for result in (old, new))
-    both = dict.fromkeys(subject for subject in after if subject in before)
-    named = ((result, *each) for result in (old, new) for each in zip(_names(result), result.rows))
-    baselines = {name for result, name, row in named if result.baseline(row) is row}
-    compared = [subject for subject in both if timed and not (relative and subject in baselines)]
-    changes: dict[str, timing.Estimate] = {}
-    for subject in compared:
-        logs = _logs(before[subject], old, relative), _logs(after[subject], new, relative)
-        if min(map(len, logs)) > 1:
-            changes[subject] = timing.change(*logs)
-    speeds = timing.verdicts(changes)
-    found = []
+    both = {subject: (before[subject], after[subject]) for subject in after if subject in before}
+    speeds = _speeds(both, (old, new), relative) if timed else {}
+    comparisons = []
     for subject in dict.fromkeys([*before, *after]):
-        if subject not in both:
-            only = f"only in {new_name if subject in after else old_name}"
-            none = (None, None)
-            found.append(Comparison(subject, None, "-", None, only, none, none, worse=False, decided=False))
+        if subject in both:
+            comparisons.append(_comparison(subject, both[subject], speeds.get(subject)))
             continue
-        rows = before[subject], after[subject]
-        if not timed:
-            speed, reason = "-", None
-        elif subject in speeds:
-            speed, reason = speeds[subject]
-        elif subject not in compared and all(row.counted is not None for row in rows):
-            speed, reason = SpeedVerdict.BASELINE, None
+        only = f"only in {new_name if subject in after else old_name}"
+        none = (None, None)
+        comparisons.append(Comparison(subject, None, "-", None, only, none, none, worse=False, decided=False))
+    return comparisons
+
+
+def _speeds(
+    both: Mapping[str, tuple[Row, Row]], results: tuple[Result, Result], relative: bool
+) -> dict[str, SpeedChange]:
+    """The comparison of the speeds of each subject. both: its rows in the results."""
+    named = ((result, *each) for result in results for each in zip(_names(result), result.rows))
+    baselines = {name for result, name, row in named if result.baseline(row) is row}
+    changes: dict[str, timing.Estimate] = {}
+    for subject, rows in both.items():
+        if not (relative and subject in baselines):
+            logs = _logs(rows[0], results[0], relative), _logs(rows[1], results[1], relative)
+            if min(map(len, logs)) > 1:
+                changes[subject] = timing.change(*logs)
+    speeds = {name: SpeedChange(*claim, _interval(changes[name])) for name, claim in timing.verdicts(changes).items()}
+    for subject, rows in both.items():
+        if subject in speeds:
+            continue
+        if relative and subject in baselines and all(row.counted is not None for row in rows):
+            speeds[subject] = SpeedChange(SpeedVerdict.BASELINE)
         else:
-            speed, reason = _undecided(rows, (old, new), relative)
-        outputs, is_worse, known = _outputs(*rows)
-        found.append(
-            Comparison(
-                subject=subject,
-                ratio=_interval(changes[subject]) if subject in changes else None,
-                speed=speed,
-                reason=reason,
-                outputs=outputs,
-                verdicts=(rows[0].outcome, rows[1].outcome),
-                errors=(_error(rows[0]), _error(rows[1])),
-                worse=is_worse or speed == SpeedVerdict.SLOWER,
-                decided=known and (not timed or speed in DECIDED or _untimed(rows)),
-            )
-        )
-    return found
+            speeds[subject] = SpeedChange(*_undecided(rows, results, relative))
+    return speeds
+
+
+def _comparison(subject: str, rows: tuple[Row, Row], speed: SpeedChange | None) -> Comparison:
+    """One subject of both results. speed: None when speeds are not compared."""
+    outputs, is_worse, known = _outputs(*rows)
+    shown = speed or SpeedChange("-")
+    return Comparison(
+        subject=subject,
+        ratio=shown.ratio,
+        speed=shown.verdict,
+        reason=shown.reason,
+        outputs=outputs,
+        verdicts=(rows[0].outcome, rows[1].outcome),
+        errors=(_error(rows[0]), _error(rows[1])),
+        worse=is_worse or shown.verdict == SpeedVerdict.SLOWER,
+        decided=known and (speed is None or speed.verdict in DECIDED or _untimed(rows)),
+    )
 
 
 def differences(old: Result, new: Result, timed: bool = True) -> list[str]:

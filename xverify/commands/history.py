@@ -140,17 +140,17 @@ def _look(args: argparse.Namespace, connection: Connection) -> Shown:
     from ..report.terminal import console
 
     asked = Asked(tuple(args.models), tuple(args.subjects or ()), args.since)
-    found = history(connection, args.results, asked)
-    drawn = page.page(found, connection) if args.html is not None else ""
+    shown = history(connection, args.results, asked)
+    drawn = page.page(shown, connection) if args.html is not None else ""
     makers = {
         "html": lambda: drawn,
-        "markdown": lambda: text.as_markdown(found, args.all),
-        "csv": lambda: text.as_csv(found, args.all),
-        "json": lambda: text.as_json(found, args.all),
+        "markdown": lambda: text.as_markdown(shown, args.all),
+        "csv": lambda: text.as_csv(shown, args.all),
+        "json": lambda: text.as_json(shown, args.all),
     }
     return Shown(
-        lambda: terminal.render(found, console(), args.all, args.quiet), makers, tuple(words.skipped(found)),
-        words.outcome(found).exit_code,
+        lambda: terminal.render(shown, console(), args.all, args.quiet), makers, tuple(words.skipped(shown)),
+        words.outcome(shown).exit_code,
     )  # fmt: skip
 
 

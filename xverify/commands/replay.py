@@ -69,28 +69,28 @@ def main(args: argparse.Namespace) -> int:
     return found.outcome.exit_code
 
 
-def _print(old: Result, new: Result, found: Comparison, args: argparse.Namespace) -> None:
+def _print(old: Result, new: Result, comparison: Comparison, args: argparse.Namespace) -> None:
     """Print the table of rows, every verdict and condition that differs, and the conclusion."""
     from ..report.style import STYLES
     from ..report.terminal import console
 
     out = console()
     if not args.quiet:
-        out.print(_table(old, new, found))
-        for each in found.differing[:MOST]:
+        out.print(_table(old, new, comparison))
+        for each in comparison.differing[:MOST]:
             out.print(f"  [red]{escape(str(each))}[/]")
-        if len(found.differing) > MOST:
-            out.print(f"  and {len(found.differing) - MOST} more verdicts that differ")
-        for sentence in found.differences:
+        if len(comparison.differing) > MOST:
+            out.print(f"  and {len(comparison.differing) - MOST} more verdicts that differ")
+        for sentence in comparison.differences:
             out.print(f"[dim]Differs: {escape(sentence)}[/]")
-        if not found.differences:
+        if not comparison.differences:
             out.print("[dim]Settings, versions, machine, weights and inputs are those of the receipt[/]")
-    word = WORDS.get(found.outcome, str(found.outcome))
-    text = f"{escape(old.model)}: {found.counts()} as in {escape(args.receipt)}"
-    out.print(f"[{STYLES[found.outcome]}]{word}[/] {text}")
+    word = WORDS.get(comparison.outcome, str(comparison.outcome))
+    text = f"{escape(old.model)}: {comparison.counts()} as in {escape(args.receipt)}"
+    out.print(f"[{STYLES[comparison.outcome]}]{word}[/] {text}")
 
 
-def _table(old: Result, new: Result, found: Comparison) -> Table:
+def _table(old: Result, new: Result, comparison: Comparison) -> Table:
     """One line for each row: both verdicts and both relative errors."""
     from ..report import numbers
     from ..report.style import coloured
@@ -103,7 +103,7 @@ def _table(old: Result, new: Result, found: Comparison) -> Table:
     made = headed(f"{old.model}: the receipt of {old.created}, and now")
     for title in ("row", "receipt", "now", "relative error then", "now"):
         made.add_column(title, justify="left" if title in ("row", "receipt") else "right", no_wrap=True)
-    for each in (finding for finding in found.findings if finding.kind == "row"):
+    for each in (finding for finding in comparison.findings if finding.kind == "row"):
         cells = (numbers.error(of.get(each.row)) for of in errors)
         made.add_row(escape(each.row), coloured(each.old), coloured(each.new), *cells)
     return made

@@ -15,7 +15,6 @@ from ..processes.space import temporary_folder
 from ..progress import Listener
 from ..reference import summary
 from ..reference.build import Prepared
-from ..reference.exporting import Export
 from ..reference.truth import Truth
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
@@ -54,7 +53,7 @@ def check(path: Path, against: Against, settings: CheckSettings, made: str, list
     asked = replace(settings, against=against.prepared.inputs)
     with temporary_folder() as space:
         result = check_files([path], asked, listener, space, against.target())
-    reference = summary.reference(against.request, against.prepared, Export(), against.truth, against.truth.layers)
+    reference = summary.reference(against.request, against.prepared, None, against.truth, against.truth.layers)
     command = result.settings.asked.changed(against=against.source)
     return replace(
         result,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import host, messages
-from ..errors import Failed, SubjectError, UsageError, nearest
+from ..errors import SubjectError, UsageError, nearest
 from ..framework import discovery
 from ..messages.reference import Evaluate
 from ..processes.command import interpreter
@@ -59,18 +59,14 @@ def _outputs(space: Path, shapes: Shapes, threads: int | None, text: str) -> dic
     npz.save_file(
         {case_key(0, name): random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}, inputs
     )
-    given = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
-    doing = text
     try:
         with Worker(torch, interpreter(torch), place, threads or host.cores(), "cpu", timeout=600.0) as worker:
             worker.ask(messages.Build(str(space), {}, None, {}, dict.fromkeys(shapes), {}))
             worker.ask(messages.Save(str(weights)))
-            doing = f"{text} cannot be called with float32 inputs {given}"
             worker.ask(Evaluate(inputs=str(inputs), path=str(found), weights=str(weights), float64=False))
     except SubjectError as error:
-        # The name, the shapes and the code are the user's; a process that ends or hangs may have other causes.
-        kind = UsageError if isinstance(error, Failed) else type(error)
-        raise kind(f"{doing}: {error}") from None
+        given = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+        raise type(error)(f"{text} cannot be called with float32 inputs {given}: {error}") from None
     return _named(npz.load_file(found))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 from xverify.framework.adapter import Array
 from xverify.framework.converter import DYNAMO, FLOAT16, INT8, Converter, Job, Step, need
@@ -35,8 +33,7 @@ class Adapter(Converter):
             need("onnxscript", "torch.onnx with --exporter dynamo")
             weights = sum(tensor.numel() * tensor.element_size() for tensor in job.model.state_dict().values())
             settings["external_data"] = weights > LARGEST
-        ordered = in_order(job.model, job.native[0], list(job.outputs))
-        with torch.no_grad(), warnings.catch_warnings(), _without_fast_path(torch), ordered:
+        with torch.no_grad(), warnings.catch_warnings(), in_order(job.model, job.native[0], list(job.outputs)):
             warnings.simplefilter("ignore")  # warnings of deprecation go to the log otherwise, once for each operator
             torch.onnx.export(
                 job.model,
@@ -94,14 +91,3 @@ class Adapter(Converter):
             f"onnxruntime.quantization.quantize_static of onnxruntime {version}: QDQ, activations uint8, weights int8 per channel, "
             f"calibrated with {cases} input cases"
         )
-
-
-@contextmanager
-def _without_fast_path(torch: Any) -> Iterator[None]:
-    """Within the context, attention has no fast path: it is a single operation of torch, which the older exporter does not know."""
-    allowed = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(allowed)

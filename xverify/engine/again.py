@@ -39,24 +39,24 @@ class Again:
     unfinished: tuple[float, ...] = ()
 
 
-def measure_again(worker: Worker, found: Measurements, run: int) -> Again:
+def measure_again(worker: Worker, measured: Measurements, run: int) -> Again:
     """Measure again what is suspicious in the measurements of a candidate. run: number of the process run."""
-    mine = [sample for sample in found.samples if sample.launch == run]
+    mine = [sample for sample in measured.samples if sample.launch == run]
     if not mine:
         return Again()
-    seconds = statistics.seconds_per_call(statistics.clean(found.samples)).mean
-    growth = statistics.vanished(found.samples)
-    amortised = statistics.amortised(found.new_input_seconds, seconds)
-    unfinished = statistics.unfinished(found.unfinished, seconds)
+    seconds = statistics.seconds_per_call(statistics.clean(measured.samples)).mean
+    growth = statistics.vanished(measured.samples)
+    amortised = statistics.amortised(measured.new_input_seconds, seconds)
+    unfinished = statistics.unfinished(measured.unfinished, seconds)
     if growth is None and not amortised and not unfinished:
         return Again()
-    worker.ask(Warm(calls=found.cases, seconds=0.0))  # memory may have been given back to the system
+    worker.ask(Warm(calls=measured.cases, seconds=0.0))  # memory may have been given back to the system
     gate = Gate()
     least = min(sample.calls for sample in mine)
     again = Again(
-        blocks=_blocks(worker, gate, found.cases, least, run) if growth is not None else (),
-        pairs=_pairs(worker, found.cases) if amortised else (),
-        unfinished=_unfinished(worker, found.cases, least) if unfinished else (),
+        blocks=_blocks(worker, gate, measured.cases, least, run) if growth is not None else (),
+        pairs=_pairs(worker, measured.cases) if amortised else (),
+        unfinished=_unfinished(worker, measured.cases, least) if unfinished else (),
     )
     worker.ask(ReleaseMemory())
     return again

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from .. import messages
-from ..errors import Unsupported
+from ..errors import Absent, Unsupported
 from ..messages.own_step import PrepareOwnStep
 from ..messages.training import PrepareTraining, TrainingPrepared
 from ..processes.worker import Worker
@@ -41,7 +41,7 @@ class FolderSource:
     folder: ModelFolder
     subject: Subject
     prepared: Prepared
-    export: Export = field(default_factory=Export)
+    export: Export | Absent | None = None
     building: str = "building the model, loading the weights"
 
     def build(self, worker: Worker) -> Built:
@@ -51,9 +51,12 @@ class FolderSource:
         """
         subject, request, folder, prepared, export = self.subject, self.request, self.folder, self.prepared, self.export
         adapter, reference = subject.adapter, request.reference
-        if adapter.runs_export and export.problem:
-            raise Unsupported(export.problem)
-        question = build_question(folder, adapter.name, export.onnx, subject.mode, request.trains, request.batch)
+        if adapter.runs_export and isinstance(export, Absent):
+            raise Unsupported(export.reason)
+        made = export if isinstance(export, Export) else None
+        question = build_question(
+            folder, adapter.name, made.onnx if made else None, subject.mode, request.trains, request.batch
+        )
         # Only torch computes weights from others, so that with another reference nothing is folded.
         entries = folder.folded(adapter.reads()) if reference == "torch" else ()
         folding = Folding.of(entries, prepared, adapter.reads())
@@ -65,8 +68,8 @@ class FolderSource:
         precision = request.optimizer.recipe.precision if request.optimizer else "float32"
         built = worker.ask(replace(question, expected=folding.shapes(), precision=precision))
         folding.check(built.shapes)
-        by_onnx = adapter.weights_route == "onnx" and export.weights is not None
-        weights = export.weights if by_onnx and export.weights is not None else prepared.weights
+        by_onnx = adapter.weights_route == "onnx" and made is not None
+        weights = made.weights if by_onnx and made is not None else prepared.weights
         digest = worker.ask(messages.Load(str(folding.file(weights, worker.folder)), prepared.buffers))
         route = f"canonical -> {adapter.name}"
         if adapter.runs_export:

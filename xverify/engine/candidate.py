@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ..errors import SubjectError, Unsupported
+from ..errors import Absent, SubjectError, Unsupported
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Prepared
@@ -67,7 +67,7 @@ class Candidate(TimedCandidate):
             self.failure = Unsupported(refused)
         super().start()
 
-    def use(self, prepared: Prepared, export: Export) -> None:
+    def use(self, prepared: Prepared, export: Export | Absent | None) -> None:
         """Take the weights, the inputs and the ONNX export that the model is built from and called with."""
         self.source = FolderSource(self.request, self.folder, self.subject, prepared, export)
 

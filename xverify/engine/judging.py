@@ -57,7 +57,7 @@ def outputs(
     return _called_as_user(error, mine, truth, spec, subject, replayed, calls)
 
 
-def _counts(found: Change, error: Error) -> bool:
+def _counts(change: Change, error: Error) -> bool:
     """Whether the difference between two calls is what the result is to be called.
 
     A result that is wrong anyway keeps its reason, unless most of its error on the input of the two calls changes from call to
@@ -65,9 +65,9 @@ def _counts(found: Change, error: Error) -> bool:
     place can become one of that precision.
     """
     if error.verdict == Verdict.DIFFERENT:
-        most = found.share > found.error / 2 and found.share > (error.rel_rms or 0.0) / FAR_LARGER
-        return found.large or (found.random and most)
-    return found.large if error.layers is not None and error.layers.rounding else found.random
+        most = change.share > change.error / 2 and change.share > (error.rel_rms or 0.0) / FAR_LARGER
+        return change.large or (change.random and most)
+    return change.large if error.layers is not None and error.layers.rounding else change.random
 
 
 def repeated(kept: Mapping[int, Path], second: Path | None, truth: Truth) -> Change:
@@ -111,13 +111,13 @@ def _compare(
     return without_witness(error) if truth.unmoved else error
 
 
-def _randomness(error: Error, found: Change, calls: Calls) -> str:
+def _randomness(error: Error, change: Change, calls: Calls) -> str:
     """Why the result of a random subject is INVALID."""
     where = f", first in {calls.random_place}" if calls.random_place else ""
-    reason = f"two calls on one input differ by {found.share:.2g} of the result{where}: dropout or another random operation is on"
+    reason = f"two calls on one input differ by {change.share:.2g} of the result{where}: dropout or another random operation is on"
     if error.verdict == Verdict.DIFFERENT:
         return f"{reason}; {error.reason}"
-    return f"{reason} ({shown_ratio(found.ratio, 3)} x the noise floor, limit {found.limit:g}), so no verdict on one call holds"
+    return f"{reason} ({shown_ratio(change.ratio, 3)} x the noise floor, limit {change.limit:g}), so no verdict on one call holds"
 
 
 def _called_as_user(

@@ -210,15 +210,15 @@ def memory(worker: Worker, peak: float | None, samples: Sequence[float], device:
         peak = max(peak, *samples)  # some kernels count the two to different exactness
     if device == "cpu":
         return Memory(peak, average, worker.import_rss_mib)
-    found = worker.ask(messages.DeviceMemory())
+    reply = worker.ask(messages.DeviceMemory())
     return Memory(
         peak,
         average,
         worker.import_rss_mib,
-        gpu_peak_mib=found.peak_mib,
-        gpu_process_mib=host.gpu_process_mib(worker.pid) if found.total_mib is not None else None,
-        gpu_used_mib=found.used_mib,
-        gpu_total_mib=found.total_mib,
+        gpu_peak_mib=reply.peak_mib,
+        gpu_process_mib=host.gpu_process_mib(worker.pid) if reply.total_mib is not None else None,
+        gpu_used_mib=reply.used_mib,
+        gpu_total_mib=reply.total_mib,
     )
 
 

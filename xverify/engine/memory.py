@@ -145,17 +145,30 @@ def plan(
     most, whole = max(map(of, turns)), of(range(len(subjects)))
     notes = []
     if len(turns) > 1:
-        listed = "; ".join(", ".join(subjects[index].label for index in turn) for turn in turns)
-        needs = f"{work.measures} of all of them together take about {size(whole)} of memory, and {size(available)} are available"
-        reasons = [needs] if large else []
-        reasons += [f"{subjects[index].label} is slow to start ({why})" for index, why in late.items()]
-        notes.append(
-            f"the subjects were measured in {len(turns)} turns ({listed}), because {', and because '.join(reasons)}"
-            f"{'. A time ratio compares times of one turn' if timed else ''}"
-        )
+        why = {subjects[index].label: why for index, why in late.items()}
+        lacks = (whole, available) if large else None
+        notes.append(_why_turns(work, [[subjects[index].label for index in turn] for turn in turns], why, lacks, timed))
     notes += filter(None, [warning(work, most, available)])
     line = "" if notes or most - always_needed < LARGE else says(work, most, available)
     return Plan(tuple(map(tuple, turns)), tuple(notes), line, most)
+
+
+def _why_turns(
+    work: Work,
+    turns: Sequence[Sequence[str]],
+    late: Mapping[str, str],
+    lacks: tuple[int, int] | None,
+    timed: bool,
+) -> str:
+    """The sentence on the turns. late: label -> why it is slow to start. lacks: (needed, available) bytes of too little memory."""
+    listed = "; ".join(", ".join(turn) for turn in turns)
+    reasons = [f"{label} is slow to start ({why})" for label, why in late.items()]
+    if lacks:
+        needed, available = map(size, lacks)
+        taken = f"{work.measures} of all of them together take about {needed} of memory"
+        reasons.insert(0, f"{taken}, and {available} are available")
+    compared = ". A time ratio compares times of one turn" if timed else ""
+    return f"the subjects were measured in {len(turns)} turns ({listed}), because {', and because '.join(reasons)}{compared}"
 
 
 def size(count: int) -> str:

@@ -40,13 +40,7 @@ def replay_all(
     for candidate in candidates:
         builds.setdefault(candidate.subject.build_key, []).append(candidate)
     found = dict(found)
-    wanted = [
-        key
-        for key, modes in builds.items()
-        if replay.layers
-        and any(each.alive for each in modes)
-        and (key not in found or _further(modes, truth, found[key]))
-    ]
+    wanted = [key for key, modes in builds.items() if replay.layers and _is_wanted(modes, truth, found.get(key))]
 
     def time_left() -> bool:
         return clock.left is None or clock.left > 0
@@ -55,24 +49,34 @@ def replay_all(
         modes = builds[key] if key is not None else []
         return background.submit(_tried(modes)[0].capture, replay) if modes and time_left() else None
 
-    def close(modes: Sequence[Candidate]) -> None:
-        made = None
-        for each in modes:
-            made = each.call_differently(replay.prepared, truth, made)
-            each.worker.close()
+    def close(modes: Sequence[Candidate]) -> Future[None]:
+        return background.submit(_close, modes, replay, truth)
 
-    closed = [background.submit(close, modes) for key, modes in builds.items() if key not in wanted]
+    closed = [close(modes) for key, modes in builds.items() if key not in wanted]
     captured = capture(wanted[0]) if wanted else None
     for key, following in zip_longest(wanted, wanted[1:]):
         if captured is not None:
             wait([captured])
         coming = capture(following)
         found[key] = _replay_build(_tried(builds[key]), replay, truth, time_left, counts[key], captured)
-        closed.append(background.submit(close, builds[key]))
+        closed.append(close(builds[key]))
         captured = coming
     for each in closed:
         each.result()
     return found
+
+
+def _is_wanted(modes: Sequence[Candidate], truth: Truth, found: ReplayedLayers | None) -> bool:
+    """Whether the layers of these modes have to be judged. found: what was judged before."""
+    return any(each.alive for each in modes) and (found is None or bool(_further(modes, truth, found)))
+
+
+def _close(modes: Sequence[Candidate], replay: LayerReplay, truth: Truth) -> None:
+    """Make the last calls of these modes, and close their workers."""
+    made = None
+    for each in modes:
+        made = each.call_differently(replay.prepared, truth, made)
+        each.worker.close()
 
 
 def _further(modes: Sequence[Candidate], truth: Truth, found: ReplayedLayers) -> list[int]:
@@ -116,15 +120,15 @@ def _replay_build(
             # Where all outputs are near the exact ones, no verdict asks what the captured callable returned.
             near = len(modes) == count and all(each.near(truth) for each in modes)
             borrowed = (count > 1 or not own) and not near
-            found = mode.replay(replay, truth, arrays, borrowed)
-            further = _further(modes, truth, found)
+            replayed = mode.replay(replay, truth, arrays, borrowed)
+            further = _further(modes, truth, replayed)
             if further and time_left():
-                found = mode.replay_further(replay, truth, found, further)
+                replayed = mode.replay_further(replay, truth, replayed, further)
         except SubjectError as error:
             failed[mode.label] = str(error)
             continue
-        if found.layers.compared or found.layers.stopped:
-            return replace(found, layers=replace(found.layers, failed=failed))
+        if replayed.layers.compared or replayed.layers.stopped:
+            return replace(replayed, layers=replace(replayed.layers, failed=failed))
         failed[mode.label] = "no layer could be captured"
     if set(failed.values()) == {"no layer could be captured"}:  # the framework does not show its layers
         return ReplayedLayers(Layers(known=known, subject=modes[0].label))

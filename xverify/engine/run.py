@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import host
-from ..errors import SubjectError
+from ..errors import Absent, SubjectError
 from ..framework import discovery
 from ..framework.adapter import Framework
 from ..processes import forking
@@ -75,7 +75,7 @@ class Run:
         self.complete = False
         self.process: ReferenceProcess
         self.prepared: Prepared | None = None
-        self.export = Export()
+        self.export: Export | Absent | None = None
         self.verdicts: Verdicts | None = None  # from when the reference is prepared
         self.candidates: list[Candidate] = []
         self.workers: list[Worker] = []
@@ -171,7 +171,9 @@ class Run:
 
     def _notes_of_the_export(self) -> Iterator[str]:
         """What is said of the export, unless it failed as the reference itself did, which the rows say."""
-        return (note for note in self.export.notes() if not self.told or not note.endswith(self.told))
+        if isinstance(self.export, Absent):
+            return iter([self.export.reason] if not self.told or not self.export.reason.endswith(self.told) else [])
+        return self.export.notes() if self.export else iter(())
 
     def _write(self, result: Result) -> None:
         if self.file is not None:
@@ -229,34 +231,7 @@ class Run:
         Returns them, with the weights in normal form, and what judges the subjects.
         """
         try:
-            late = {
-                index: slow for index, each in enumerate(self.candidates) if (slow := each.subject.adapter.slow_start())
-            }
-            early = [each for index, each in enumerate(self.candidates) if 0 in late or index not in late]
-            started = {each.label: self.imports.submit(each.start) for each in early}
-            self.prepared = prepared = build.prepare(self.process)
-            self.turns = self._fitting(prepared, late)
-            started |= {each.label: self.imports.submit(each.start) for each in self.turns[0] if each not in early}
-            for candidate in self.candidates:
-                candidate.use(prepared, Export())
-
-            def build_model(candidate: Candidate) -> None:
-                started[candidate.label].result()
-                candidate.build()
-
-            first = self.turns[0]
-            by_onnx = [each for each in first if each.subject.needs_export]
-            built = [self.background.submit(build_model, each) for each in first if each not in by_onnx]
-            wanted = any(each.subject.needs_export for each in self.candidates)
-            self.export = exporting.export(self.process, prepared, wanted)
-            for candidate in by_onnx:
-                candidate.use(prepared, self.export)
-            built += [self.background.submit(build_model, each) for each in by_onnx]
-            float32 = truth.compute_float32(self.process, prepared)
-            for done in built:
-                done.result()
-            for each in started.values():  # a later turn has the processes of its subjects already
-                each.result()
+            prepared, float32 = self._build_all()
         except BaseException as error:
             self._stop_background()
             self._abandon(error)
@@ -267,6 +242,38 @@ class Run:
             self.keeper.keep(self.request.task, prepared.weights, inputs)
         self.verdicts = verdicts = self._verdicts(prepared, float32)
         return prepared, verdicts
+
+    def _build_all(self) -> tuple[Prepared, truth.Outputs]:
+        """Build the reference and the models of the first turn. Returns weights and inputs, and the reference's float32 outputs."""
+        late = {
+            index: slow for index, each in enumerate(self.candidates) if (slow := each.subject.adapter.slow_start())
+        }
+        early = [each for index, each in enumerate(self.candidates) if 0 in late or index not in late]
+        started = {each.label: self.imports.submit(each.start) for each in early}
+        self.prepared = prepared = build.prepare(self.process)
+        self.turns = self._fitting(prepared, late)
+        started |= {each.label: self.imports.submit(each.start) for each in self.turns[0] if each not in early}
+        for candidate in self.candidates:
+            candidate.use(prepared, None)
+
+        def build_model(candidate: Candidate) -> None:
+            started[candidate.label].result()
+            candidate.build()
+
+        first = self.turns[0]
+        by_onnx = [each for each in first if each.subject.needs_export]
+        built = [self.background.submit(build_model, each) for each in first if each not in by_onnx]
+        wanted = any(each.subject.needs_export for each in self.candidates)
+        self.export = exporting.export(self.process, prepared) if wanted else None
+        for candidate in by_onnx:
+            candidate.use(prepared, self.export)
+        built += [self.background.submit(build_model, each) for each in by_onnx]
+        float32 = truth.compute_float32(self.process, prepared)
+        for done in built:
+            done.result()
+        for each in started.values():  # a later turn has the processes of its subjects already
+            each.result()
+        return prepared, float32
 
     def _verdicts(self, prepared: Prepared, float32: truth.Outputs) -> Verdicts:
         """What judges the subjects. Where nothing is timed, the reference computes in float64 while they run."""

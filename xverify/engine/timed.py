@@ -156,18 +156,18 @@ class TimedCandidate:
         with self._stage("first step" if self.request.no_timing else "first step, warming up"):
             steps = self._first_steps()
             trained = steps if isinstance(steps, TrainingPrepared) else None
-            found = measuring.warm_up(self.worker, self.request, steps.second_step_seconds, self.first_run, most)
+            warmed = measuring.warm_up(self.worker, self.request, steps.second_step_seconds, self.first_run, most)
             self.warmed = Warmed(
                 first_step_seconds=steps.first_step_seconds,
                 second_step_seconds=steps.second_step_seconds,
-                calls=found.calls,
-                seconds=found.seconds,
-                seconds_per_call=found.seconds_per_call,
-                steady=found.steady,
+                calls=warmed.calls,
+                seconds=warmed.seconds,
+                seconds_per_call=warmed.seconds_per_call,
+                steady=warmed.steady,
                 graph_count=self.worker.ask(messages.GraphCount()),
                 page_faults=self.worker.page_faults(),
-                rss_mib=found.rss_mib,
-                cut=found.cut,
+                rss_mib=warmed.rss_mib,
+                cut=warmed.cut,
                 optimizer=trained.optimizer if trained else None,
                 dropout_disabled=trained.dropout_disabled if trained else (),
             )

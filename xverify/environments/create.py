@@ -70,9 +70,9 @@ def create(name: str, listener: Listener) -> Environment:
             install = [*pip, "install", "-r", str(file)]
         step(f"making {folder}", make)
         step(f"installing {file.name} with {'uv' if uv else 'pip'} (minutes)", install)
-        found = json.loads(step("listing its packages", program(python, INSPECT, isolated=True)))
-        _add_config(folder, Path(found["config"]))
-        stamp = {"name": name, "python": found["python"], "pins": digest(file), "packages": found["packages"]}
+        content = json.loads(step("listing its packages", program(python, INSPECT, isolated=True)))
+        _add_config(folder, Path(content["config"]))
+        stamp = {"name": name, "python": content["python"], "pins": digest(file), "packages": content["packages"]}
         writing.write_text(json.dumps(stamp, indent=1) + "\n", folder / STAMP)
     environment = find(name)
     assert environment is not None

@@ -49,10 +49,10 @@ def here() -> tuple[int, int]:
 
 def wanted(pins: Path) -> Versions:
     """The Python versions that a file of pins names; ANY when it names none."""
-    found = re.search(r"^# Python (\d+)\.(\d+) to (\d+)\.(\d+)\b", reading.given(pins).decode(), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^# Python (\d+)\.(\d+) to (\d+)\.(\d+)\b", reading.given(pins).decode(), re.MULTILINE)
+    if match is None:
         return ANY
-    first_major, first, last_major, last = map(int, found.groups())
+    first_major, first, last_major, last = map(int, match.groups())
     return Versions((first_major, first), (last_major, last))
 
 

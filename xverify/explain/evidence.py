@@ -23,9 +23,9 @@ def excess(finding: Finding) -> float:
     return max(finding.ratio / limits.EQUAL_R, finding.channel_ratio / limits.EQUAL_C)
 
 
-def is_far_better(found: Finding, difference: Difference) -> bool:
+def is_far_better(finding: Finding, difference: Difference) -> bool:
     """Whether a finding fits far better than the comparison with the reference's own tensor."""
-    return excess(found) * FAR_BETTER <= excess(difference.finding)
+    return excess(finding) * FAR_BETTER <= excess(difference.finding)
 
 
 def fits(difference: Difference, value: Tensor) -> float | None:

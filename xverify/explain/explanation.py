@@ -73,8 +73,8 @@ class Explainer(Causes):
         if changed is None or changed.shape != floors.exact.shape:
             return math.inf
         terms, axis = judged_terms(layer, flatten(args)), channel_axis(layer, changed.dim())
-        found = judge(Place("", 0, 0, "", ""), changed, floors, terms, axis)
-        return max(found.ratio, found.channel_ratio)
+        finding = judge(Place("", 0, 0, "", ""), changed, floors, terms, axis)
+        return max(finding.ratio, finding.channel_ratio)
 
     def notes(self) -> Iterator[str]:
         """A sentence on each layer whose cause could not be searched."""
@@ -101,10 +101,10 @@ class Explainer(Causes):
 
     def _with_glue(self, difference: Difference, recorded: Difference) -> Finding:
         """The finding with its explanation. recorded: the difference from the tensor whose operations were recorded."""
-        found = self.glue.explanation(recorded)
-        if found is None:
+        explanation = self.glue.explanation(recorded)
+        if explanation is None:
             return difference.finding
-        return replace(difference.finding, glue=found.says, mistake=found.mistake)
+        return replace(difference.finding, glue=explanation.says, mistake=explanation.mistake)
 
     # -- layers ---------------------------------------------------------------------------------------------------------
 
@@ -168,11 +168,11 @@ class Explainer(Causes):
         if self.likely_kind is not None:  # other layers of a port mostly have the fault of the first one
             faults.sort(key=lambda fault: fault.kind != self.likely_kind)
         for fault in faults:
-            found = self._judged(fault, difference, args)
-            if found is None or not is_far_better(found, difference):
+            finding = self._judged(fault, difference, args)
+            if finding is None or not is_far_better(finding, difference):
                 continue
-            yield fault, found.ratio
-            if fault.kind == self.likely_kind and found.ratio < 1.0:
+            yield fault, finding.ratio
+            if fault.kind == self.likely_kind and finding.ratio < 1.0:
                 return
 
     def _that_compute_otherwise(
@@ -205,11 +205,11 @@ class Explainer(Causes):
             noise = known_noise(torch.full_like(output, limits.UNIT * rms(output)))
             floors, worst_accepted = Floors(output, None, None, noise=(noise, None)), Verdict.DRIFT
         changed = replace(difference, captured=captured, floors=floors, axis=channel_axis(layer, output.dim()))
-        found = changed.judge(output)
-        if found.verdict > worst_accepted and is_far_better(found, difference):
+        finding = changed.judge(output)
+        if finding.verdict > worst_accepted and is_far_better(finding, difference):
             own = faulty_floors(self.models, difference.finding.layer, fault, args, output, changed.axis, floors.unit)
-            found = replace(changed, floors=own).judge(output)
-        return found if found.verdict <= worst_accepted else None
+            finding = replace(changed, floors=own).judge(output)
+        return finding if finding.verdict <= worst_accepted else None
 
     def _before_activation(
         self, difference: Difference, args: Any

@@ -103,11 +103,11 @@ class GlueSearch:
         chosen = self._chosen(difference, self._hypotheses(exact)) or self._fitted(difference)
         if chosen is not None:
             return Explanation(chosen.kind, f"the port {chosen.says}{chosen.lines}", mistake=chosen.mistake)
-        found = describe(difference.captured, exact, lambda value: fits(difference, value) is not None)
-        if found is None or found.kind in OF_WEIGHTS:
+        explanation = describe(difference.captured, exact, lambda value: fits(difference, value) is not None)
+        if explanation is None or explanation.kind in OF_WEIGHTS:
             self.remaining_searches -= 1
             return None
-        return replace(found, says=f"the port's code there: {found.says}")
+        return replace(explanation, says=f"the port's code there: {explanation.says}")
 
     def _chosen(self, difference: Difference, hypotheses: Iterator[Hypothesis]) -> Hypothesis | None:
         """The hypothesis that explains a tensor; None when none does, or when several others do as well."""

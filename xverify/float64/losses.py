@@ -108,9 +108,9 @@ class KnownLosses:
         if self.objective is not None and not self.objective.own:
             return self.objective
         written = self.objective or Objective(())
-        candidates = (replace(written, terms=(term,), own=False) for term in _candidates(known, targets, self.layouts))
+        possible = (replace(written, terms=(term,), own=False) for term in _possible(known, targets, self.layouts))
         of_spec = [replace(written, own=False)] if written.terms else []
-        for objective in (*of_spec, *candidates):
+        for objective in (*of_spec, *possible):
             try:
                 found = self._value(objective, known)
             except (RuntimeError, ValueError, IndexError):
@@ -129,7 +129,7 @@ class KnownLosses:
         return total
 
 
-def _candidates(known: Mapping[str, Tensor], targets: set[str], outputs: Mapping[str, str | None]) -> Iterator[Loss]:
+def _possible(known: Mapping[str, Tensor], targets: set[str], outputs: Mapping[str, str | None]) -> Iterator[Loss]:
     """Named losses that the function of a model file may compute: one output, one target, and usual settings."""
     for output in (name for name in outputs if name in known):
         for target in targets:

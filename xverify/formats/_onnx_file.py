@@ -105,12 +105,6 @@ def externals(path: Path) -> list[External]:
         raise UsageError(f"{path.name}: this ONNX file is damaged or truncated: {error}") from None
 
 
-def has_external_data(path: Path) -> bool:
-    """Whether values of tensors lie in other files."""
-    data = mapped(path)
-    return next(_externals(data, "model", 0, len(data), 0), None) is not None
-
-
 def operators(path: Path) -> set[tuple[str, str]]:
     """(domain, operator) of every node."""
     data = mapped(path)

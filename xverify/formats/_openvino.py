@@ -123,9 +123,9 @@ def explain(text: str) -> tuple[type[SubjectError], str]:
     """The kind and the cause of an error of OpenVINO, whose texts begin with the places in its source."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("Exception from", "Check '"))] or lines[:1]
-    found = re.search(r"(?:No conversion rule found for|does not support the following ONNX) operations: *(.+)", text)
-    if found:
-        return Unsupported, f"operators that it does not have: {found[1]}"
+    match = re.search(r"(?:No conversion rule found for|does not support the following ONNX) operations: *(.+)", text)
+    if match:
+        return Unsupported, f"operators that it does not have: {match[1]}"
     if "Unsupported" in text or "not supported" in text or "Cannot create" in text:
         return Unsupported, " ".join(lines)
     return Failed, " ".join(lines)

@@ -49,9 +49,9 @@ class TensorFlowFile(ModelFile, OnTensorFlow):
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node"))]
-        found = re.search(r"Op type not registered '(\w+)'", str(error))
-        if found:
-            return Unsupported, f"operator {found[1]} is not in this TensorFlow"
+        match = re.search(r"Op type not registered '(\w+)'", str(error))
+        if match:
+            return Unsupported, f"operator {match[1]} is not in this TensorFlow"
         return Failed, f"{type(error).__name__}: {lines[0]}" if lines else first_line(error)
 
 

@@ -29,8 +29,8 @@ class Adapter(KerasFile):
     def describe_risk(cls, path: Path) -> str:
         # The configuration is a text in the file. The worker reads it with HDF5 and looks again, because it may be stored in parts.
         with reading.opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found = _CLASSES.search(data)
-            return f"its configuration has a {found[1].decode()} layer, which can hold code" if found else ""
+            match = _CLASSES.search(data)
+            return f"its configuration has a {match[1].decode()} layer, which can hold code" if match else ""
 
     def look_inside(self, path: Path, trust: bool) -> None:
         import h5py

@@ -178,18 +178,18 @@ def explain(text: str) -> tuple[type[SubjectError], str]:
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", " ".join(text.split()))
     text = re.sub(r"/onnxruntime_src/\S+ .*?\) (?=\S)", "", text)
     for pattern, says in _UNSUPPORTED:
-        found = re.search(pattern, text)
-        if found:
-            return Unsupported, found.expand(says)
+        match = re.search(pattern, text)
+        if match:
+            return Unsupported, match.expand(says)
     return Failed, text.strip()
 
 
 def _tensor(tensor: Any) -> Tensor:
-    found = re.fullmatch(r"tensor\((\w+)\)", tensor.type)
-    if found is None:
+    match = re.fullmatch(r"tensor\((\w+)\)", tensor.type)
+    if match is None:
         raise Unsupported(f"{tensor.name!r} is a {tensor.type}, and xverify compares tensors only")
     # ONNX Runtime gives a dynamic dimension as its name, or as None.
-    return Tensor(tensor.name, tuple(tensor.shape), _DTYPES.get(found[1], found[1]))
+    return Tensor(tensor.name, tuple(tensor.shape), _DTYPES.get(match[1], match[1]))
 
 
 def _read(value: Any) -> Any:

@@ -96,8 +96,8 @@ class Adapter(ModelFile, OnArrays):
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> LiteModel:
         refuse_float64(float64)
         interpreter = self.interpreter(path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
-        found = interpreter.get_signature_list()
-        chosen = choose(list(found), options.get("signature"))
+        signatures = interpreter.get_signature_list()
+        chosen = choose(list(signatures), options.get("signature"))
         if not chosen:
             inputs = {detail["name"]: detail for detail in interpreter.get_input_details()}
             outputs = {detail["name"]: detail for detail in interpreter.get_output_details()}
@@ -107,10 +107,10 @@ class Adapter(ModelFile, OnArrays):
         inputs, outputs = runner.get_input_details(), runner.get_output_details()
         return LiteModel(
             path,
-            {name: inputs[name] for name in found[chosen]["inputs"]},
-            {name: outputs[name] for name in found[chosen]["outputs"]},
+            {name: inputs[name] for name in signatures[chosen]["inputs"]},
+            {name: outputs[name] for name in signatures[chosen]["outputs"]},
             chosen,
-            tuple(name for name in found if name != chosen),
+            tuple(name for name in signatures if name != chosen),
         )
 
     def call(self, model: LiteModel, kernels: str) -> Any:
@@ -216,12 +216,12 @@ class Adapter(ModelFile, OnArrays):
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         text = " ".join(str(error).split())
-        found = re.search(r"Encountered unresolved custom op: (\w+)", text)
-        if found:
-            return Unsupported, f"operator {found[1]} is a custom operator, which is not in this file"
-        found = re.search(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'", text)
-        if found:
-            return Unsupported, f"operator {found[1]} of version {found[2]} is newer than this LiteRT"
+        match = re.search(r"Encountered unresolved custom op: (\w+)", text)
+        if match:
+            return Unsupported, f"operator {match[1]} is a custom operator, which is not in this file"
+        match = re.search(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'", text)
+        if match:
+            return Unsupported, f"operator {match[1]} of version {match[2]} is newer than this LiteRT"
         if "Select TensorFlow op" in text or "Flex" in text:
             return Unsupported, "it has operators of TensorFlow (Flex), which LiteRT does not have"
         return Failed, first_line(error)

@@ -64,9 +64,9 @@ class Adapter(TorchFile):
             with zipfile.ZipFile(path) as archive:
                 for info in archive.infolist():
                     if "code/" in info.filename.lower() and not info.filename.endswith(".debug_pkl"):
-                        found = _REACHES.search(_zip.read(archive, info))
-                        if found:
-                            return f"its code calls {found[0].decode().rstrip('( ')}, which reads or writes files"
+                        match = _REACHES.search(_zip.read(archive, info))
+                        if match:
+                            return f"its code calls {match[0].decode().rstrip('( ')}, which reads or writes files"
         except _zip.TooLarge as error:
             return f"its code cannot be looked through: {error}"
         except _zip.ERRORS:
@@ -169,6 +169,6 @@ def _structure(kind: Any) -> Any:
         parts = [_structure(element) for element in kind.elements()]
         if None in parts:
             return None
-        found = re.match(r"NamedTuple\((.*)\)$", kind.str())
-        return dict(zip(re.findall(r"(\w+) : ", found[1]), parts)) if found else tuple(parts)
+        match = re.match(r"NamedTuple\((.*)\)$", kind.str())
+        return dict(zip(re.findall(r"(\w+) : ", match[1]), parts)) if match else tuple(parts)
     return 0 if kind.kind() in ("TensorType", "IntType", "FloatType", "BoolType") else None

@@ -40,16 +40,16 @@ def map_leaves(values: Any, change: Callable[[Any], Any]) -> Any:
 
     Containers keep their class.
     """
-    found = parts(values)
-    if found is None:
+    inner = parts(values)
+    if inner is None:
         return change(values)
-    changed = [map_leaves(part, change) for _, part in found]
+    changed = [map_leaves(part, change) for _, part in inner]
     if isinstance(values, tuple) and hasattr(values, "_fields"):
         return type(values)(*changed)
     if isinstance(values, (tuple, list)):
         return type(values)(changed)
     if not isinstance(values, Mapping):
-        return _with_fields(values, dict(zip([key for key, _ in found], changed)))
+        return _with_fields(values, dict(zip([key for key, _ in inner], changed)))
     if is_dataclass(values) and not isinstance(values, type):
         return replace(values, **dict(zip(values, changed)))
     return _with_items(values, dict(zip(values, changed)))
@@ -77,10 +77,10 @@ def _with_items(values: Mapping[Any, Any], changed: dict[Any, Any]) -> Any:
 
 def leaves(values: Any) -> list[Any]:
     """Everything in a nested structure that is no container, and is not None, in order."""
-    found = parts(values)
-    if found is None:
+    inner = parts(values)
+    if inner is None:
         return [] if values is None else [values]
-    return [leaf for _, part in found for leaf in leaves(part)]
+    return [leaf for _, part in inner for leaf in leaves(part)]
 
 
 def unique_leaves(values: Any) -> Iterator[Any]:
@@ -91,9 +91,9 @@ def unique_leaves(values: Any) -> Iterator[Any]:
     seen: set[int] = set()
 
     def walk(value: Any) -> Iterator[Any]:
-        found = parts(value)
-        if found is not None:
-            for _, part in found:
+        inner = parts(value)
+        if inner is not None:
+            for _, part in inner:
                 yield from walk(part)
         elif id(value) not in seen:
             seen.add(id(value))
@@ -136,14 +136,14 @@ def named_outputs(outputs: Any, names: Sequence[str]) -> Natives:
 
     names: the names of the spec. Without any, outputs without names of their own are called ``output[i]``.
     """
-    found = by_path(outputs)
+    by_name = by_path(outputs)
     if is_plain(outputs) or (not names and not _is_keyed(outputs)):
-        return {names[i] if i < len(names) else f"output[{i}]": value for i, value in enumerate(found.values())}
+        return {names[i] if i < len(names) else f"output[{i}]": value for i, value in enumerate(by_name.values())}
     if _is_keyed(outputs):
-        own = found
+        own = by_name
     else:
-        left = iter([name for name in names if name not in found])
-        own = {path if path in names else next(left, path): value for path, value in found.items()}
+        left = iter([name for name in names if name not in by_name])
+        own = {path if path in names else next(left, path): value for path, value in by_name.items()}
     return {
         name: own[name] for name in sorted(own, key=lambda name: names.index(name) if name in names else len(names))
     }
@@ -153,12 +153,12 @@ def only_output(outputs: Any) -> Any:
     """The one output of a model that is trained, which may stand in a container. Raises Failed when there are several, or none."""
     if is_tensor(outputs):
         return outputs
-    found = leaves(outputs)
-    if len(found) != 1:
+    tensors = leaves(outputs)
+    if len(tensors) != 1:
         raise Failed(
-            f"the model returns {len(found)} outputs; training takes the cross-entropy of one: return the logits alone"
+            f"the model returns {len(tensors)} outputs; training takes the cross-entropy of one: return the logits alone"
         )
-    return found[0]
+    return tensors[0]
 
 
 def is_plain(outputs: Any) -> bool:
@@ -170,19 +170,19 @@ def is_plain(outputs: Any) -> bool:
 
 def _is_keyed(outputs: Any) -> bool:
     """Whether outputs are a mapping or dataclass that holds no further container."""
-    found = parts(outputs)
-    if found is None or isinstance(outputs, (tuple, list)):
+    inner = parts(outputs)
+    if inner is None or isinstance(outputs, (tuple, list)):
         return False
-    return all(parts(value) is None for _, value in found)
+    return all(parts(value) is None for _, value in inner)
 
 
 def without_classes(values: Any) -> Any:
     """A nested structure with dictionaries in place of dataclasses, which graphs of TensorFlow and JAX do not know."""
-    found = parts(values)
-    if found is None:
+    inner = parts(values)
+    if inner is None:
         return values
     if isinstance(values, tuple) and hasattr(values, "_fields"):
-        return type(values)(*(without_classes(part) for _, part in found))
+        return type(values)(*(without_classes(part) for _, part in inner))
     if isinstance(values, (tuple, list)):
-        return tuple(without_classes(part) for _, part in found)
-    return {key: without_classes(part) for key, part in found}
+        return tuple(without_classes(part) for _, part in inner)
+    return {key: without_classes(part) for key, part in inner}

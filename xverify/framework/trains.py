@@ -111,6 +111,6 @@ class Trains(ShowsLayers):
         Returns the model's outputs, the loss, and native parameter name -> gradient in canonical layout.
         """
         with recording(self._differentiated_layers(model, names), self.layer_method, recorder):
-            found = self.backward(model, batch, recorder.tensors)
-        recorder.take(found.tensor_gradients)
-        return found.outputs, found.loss, found.parameter_gradients
+            passed = self.backward(model, batch, recorder.tensors)
+        recorder.take(passed.tensor_gradients)
+        return passed.outputs, passed.loss, passed.parameter_gradients

@@ -78,9 +78,9 @@ def asked(
 
 def is_damage(error: Exception) -> bool:
     """Whether an error of DuckDB is about its file, and not about the question."""
-    found = duckdb()
-    kinds = (found.IOException, found.InternalException, found.FatalException, found.SerializationException)
-    return type(error) is found.Error or isinstance(error, kinds)
+    module = duckdb()
+    kinds = (module.IOException, module.InternalException, module.FatalException, module.SerializationException)
+    return type(error) is module.Error or isinstance(error, kinds)
 
 
 @contextmanager

@@ -17,16 +17,16 @@ TONES = {REGRESSED: "bad", IMPROVED: "good", CHANGED: "warn", SAME: "good", WORS
 WORDS = {REGRESSED: "regressed", IMPROVED: "improved", CHANGED: "changed", SAME: "no change"}
 
 
-def page(found: History, connection: Connection) -> str:
+def page(history: History, connection: Connection) -> str:
     """The page. Series with changes are drawn first, then those without, up to MOST_DRAWN."""
-    points = query.points(connection, [each.number for each in found.series[:MOST_DRAWN]])
+    points = query.points(connection, [each.number for each in history.series[:MOST_DRAWN]])
     return template("history.html").render(
-        history=found,
-        listed=found.series[:MOST_LISTED],
-        charts=[chart(each, points[each.number]) for each in found.series[:MOST_DRAWN]],
+        history=history,
+        listed=history.series[:MOST_LISTED],
+        charts=[chart(each, points[each.number]) for each in history.series[:MOST_DRAWN]],
         height=HEIGHT,
         most_changes=MOST_CHANGES,
-        notes=list(words.skipped(found)),
+        notes=list(words.skipped(history)),
         rule=RULE,
         tones=TONES,
         standings=WORDS,

@@ -132,16 +132,19 @@ def points(connection: Connection, series: Sequence[int]) -> dict[int, list[Poin
 
 def answer(connection: Connection, query: str) -> Answer:
     """The answer of one SELECT. Raises UsageError for anything else, for a mistake in it, and for an answer without end."""
-    found = duckdb()
+    module = duckdb()
     try:
         query.encode()
-        statements = found.extract_statements(query)
-        if len(statements) != 1 or statements[0].type not in (found.StatementType.SELECT, found.StatementType.EXPLAIN):
+        statements = module.extract_statements(query)
+        if len(statements) != 1 or statements[0].type not in (
+            module.StatementType.SELECT,
+            module.StatementType.EXPLAIN,
+        ):
             raise UsageError("--sql takes one SELECT, which reads the index and changes nothing")
         done = connection.execute(statements[0])
         rows = done.fetchmany(MOST_ROWS + 1)
         columns = tuple(each[0] for each in done.description)
-    except found.Error as error:
+    except module.Error as error:
         if is_damage(error):
             raise
         raise UsageError(f"--sql: {_message(error)}") from None

@@ -156,21 +156,21 @@ def read(path: str | Path, modified: int) -> Entry:
     if len(content) > LARGEST:
         raise Unreadable(f"it is larger than {LARGEST >> 20} MiB")
     try:
-        found = _DECODER.decode(content)
+        result = _DECODER.decode(content)
     except msgspec.ValidationError as error:
         raise _problem(content, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(f"it is no JSON file, or only a part of one: {_short(error)}") from None
-    given = {name: getattr(found, name) for name in NEEDED}
+    given = {name: getattr(result, name) for name in NEEDED}
     if any(value is None for value in given.values()):
         raise NotAResult
-    if type(found.schema_version) is not int or found.schema_version != SCHEMA_VERSION:
-        raise _other_version(found.schema_version)
-    if not found.rows:
+    if type(result.schema_version) is not int or result.schema_version != SCHEMA_VERSION:
+        raise _other_version(result.schema_version)
+    if not result.rows:
         raise Unreadable("it has no row")
     try:
         json.loads(content, object_pairs_hook=_UNIQUE)  # the decoder takes the last of two values in silence
-        return _entry(found, modified)
+        return _entry(result, modified)
     except (ValueError, OverflowError, RecursionError) as error:
         raise Unreadable(_short(error)) from None
 
@@ -200,20 +200,20 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _entry(found: _Result, modified: int) -> Entry:
-    assert found.rows is not None  # ``read`` has looked
-    assert found.verdict is not None
+def _entry(result: _Result, modified: int) -> Entry:
+    assert result.rows is not None  # ``read`` has looked
+    assert result.verdict is not None
     baselines: dict[str, _Row] = {}
-    for row in found.rows:
+    for row in result.rows:
         baselines.setdefault(row.task, row)
-    made = _microseconds(found.created, modified // 1000)
-    own = _Receipt(found.settings, found.weights, found.inputs, found.reference or _Reference())
-    receipts = {row.task: found.receipts.get(row.task, own) for row in found.rows}
+    made = _microseconds(result.created, modified // 1000)
+    own = _Receipt(result.settings, result.weights, result.inputs, result.reference or _Reference())
+    receipts = {row.task: result.receipts.get(row.task, own) for row in result.rows}
     return Entry(
-        clean(found.model or ""), ",".join(map(clean, found.tasks)), found.verdict.value, made, clean(found.xverify),
-        found.complete, clean(found.host.cpu), _whole(found.host.cores, "host.cores"), clean(found.host.system),
-        clean(found.host.python),
-        tuple(_measurement(found, row, baselines[row.task], receipts[row.task]) for row in found.rows),
+        clean(result.model or ""), ",".join(map(clean, result.tasks)), result.verdict.value, made, clean(result.xverify),
+        result.complete, clean(result.host.cpu), _whole(result.host.cores, "host.cores"), clean(result.host.system),
+        clean(result.host.python),
+        tuple(_measurement(result, row, baselines[row.task], receipts[row.task]) for row in result.rows),
     )  # fmt: skip
 
 
@@ -231,7 +231,7 @@ def _microseconds(created: str, otherwise: int) -> int:
         return min(max(otherwise, 0), LAST)
 
 
-def _measurement(found: _Result, row: _Row, baseline: _Row, receipt: _Receipt) -> Measurement:
+def _measurement(result: _Result, row: _Row, baseline: _Row, receipt: _Receipt) -> Measurement:
     error, speed, memory = row.error, row.speed, row.memory or _Memory()
     rho, floor = _residual(row)
     low, high = speed.ratio_ci if speed is not None else (None, None)
@@ -239,12 +239,12 @@ def _measurement(found: _Result, row: _Row, baseline: _Row, receipt: _Receipt) -
     ratio = _number(speed.ratio, "ratio") if speed is not None and counts else None
     compared = ratio is not None and speed is not None and speed.verdict in COMPARED
     return Measurement(
-        _key(found, row, receipt), clean(row.status), error.verdict.value if error is not None else None,
+        _key(result, row, receipt), clean(row.status), error.verdict.value if error is not None else None,
         clean(row.reason or (error.reason if error is not None else None) or ""), rho, floor, ratio,
         _number(low, "ratio_ci") if counts else None, _number(high, "ratio_ci") if counts else None,
         compared, clean(baseline.subject), _number(speed.fps, "fps") if speed is not None and _counted(row) else None,
         _number(memory.peak_rss_mib, "peak_rss_mib"), _number(memory.gpu_peak_mib, "gpu_peak_mib"),
-        _conditions(found, row, baseline, receipt),
+        _conditions(result, row, baseline, receipt),
     )  # fmt: skip
 
 
@@ -281,13 +281,13 @@ def _whole(value: int, name: str) -> int:
     return value
 
 
-def _key(found: _Result, row: _Row, receipt: _Receipt) -> Key:
+def _key(result: _Result, row: _Row, receipt: _Receipt) -> Key:
     threads = receipt.settings.get("threads")
     precision = row.training.precision if row.training is not None else row.precision.name if row.precision else ""
     return Key(
-        clean(found.model or ""), clean(row.task), clean(row.subject), _whole(row.batch, "batch"),
+        clean(result.model or ""), clean(row.task), clean(row.subject), _whole(row.batch, "batch"),
         _whole(threads, "threads") if type(threads) is int else 0, clean(row.device), clean(precision),
-        _written(receipt.settings), clean(found.host.cpu), _whole(found.host.cores, "host.cores"),
+        _written(receipt.settings), clean(result.host.cpu), _whole(result.host.cores, "host.cores"),
     )  # fmt: skip
 
 
@@ -329,7 +329,7 @@ def _without_defaults(value: Any, defaults: Any) -> Any:  # Any: JSON values
     }  # fmt: skip
 
 
-def _conditions(found: _Result, row: _Row, baseline: _Row, receipt: _Receipt) -> tuple[tuple[str, str], ...]:
+def _conditions(result: _Result, row: _Row, baseline: _Row, receipt: _Receipt) -> tuple[tuple[str, str], ...]:
     """Name -> value of versions and digests, whose change may be why a result changed."""
     digests = {
         "model files": receipt.settings.get("folder_digest"),
@@ -337,7 +337,7 @@ def _conditions(found: _Result, row: _Row, baseline: _Row, receipt: _Receipt) ->
         "inputs": receipt.inputs.digest,
     }
     values = {name: _short(value) for name, value in digests.items() if value}
-    values |= {"xverify": found.xverify, "system": found.host.system, "Python of xverify": found.host.python}
+    values |= {"xverify": result.xverify, "system": result.host.system, "Python of xverify": result.host.python}
     values |= _environment(row)
     if row is not baseline:
         values |= {f"{name} of the baseline": value for name, value in _environment(baseline).items()}

@@ -18,24 +18,24 @@ MOST_ROWS = 1000  # of a table
 COLOURS = {WORSE: "red", BETTER: "green"}
 
 
-def render(found: History, out: Console, everything: bool = False, quiet: bool = False) -> None:
+def render(history: History, out: Console, everything: bool = False, quiet: bool = False) -> None:
     """Print the regressions, the improvements, the other changes, and the conclusion.
 
     everything: also the series without a change, and all of many.
     quiet: print the last line alone.
     """
     if not quiet:
-        machines = {words.machine(each.key) for each in found.series}
+        machines = {words.machine(each.key) for each in history.series}
         several = len(machines) > 1
         if len(machines) == 1:
             out.print(f"All results are of one machine: {escape(''.join(machines))}")
         for standing in (REGRESSED, IMPROVED, CHANGED, *([SAME] if everything else [])):
-            _section(standing, found.of(standing), out, everything, several)
-        same = len(found.of(SAME))
+            _section(standing, history.of(standing), out, everything, several)
+        same = len(history.of(SAME))
         if same and not everything:
-            out.print(f"{same:,} series without a change" if same != len(found.series) else "No series has changed")
-    outcome = words.outcome(found)
-    out.print(f"[{STYLES[outcome]}]{words.word(found)}[/] {escape(words.conclusion(found))}")
+            out.print(f"{same:,} series without a change" if same != len(history.series) else "No series has changed")
+    outcome = words.outcome(history)
+    out.print(f"[{STYLES[outcome]}]{words.word(history)}[/] {escape(words.conclusion(history))}")
 
 
 def _section(standing: str, series: tuple[Series, ...], out: Console, everything: bool, with_machine: bool) -> None:
@@ -64,15 +64,15 @@ def _change(change: Change, out: Console) -> None:
         out.print(f"    {escape(remark)}")
 
 
-def answer(found: Answer, out: Console) -> None:
+def answer(answer: Answer, out: Console) -> None:
     """Print the answer of a query as a table."""
     table = headed()
-    for title in found.columns:
+    for title in answer.columns:
         table.add_column(escape(one_line(title, LONGEST_CELL)))
-    for row in found.rows[:MOST_ROWS]:
+    for row in answer.rows[:MOST_ROWS]:
         first, *others = (one_line(str(shown(value)), LONGEST_CELL) for value in row)
         table.add_row(escape(first), *map(within, others))
     out.print(table)
-    more = len(found.rows) - MOST_ROWS
-    count = f"{len(found.rows):,} row{'' if len(found.rows) == 1 else 's'}"
+    more = len(answer.rows) - MOST_ROWS
+    count = f"{len(answer.rows):,} row{'' if len(answer.rows) == 1 else 's'}"
     out.print(f"{count}, of which {MOST_ROWS:,} are printed: --format csv prints all" if more > 0 else count)

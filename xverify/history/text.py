@@ -23,19 +23,19 @@ OF_CHANGE = tuple(each.name for each in fields(Change))
 HEAD = (*Key._fields, "results", "standing", "newly_worse", *OF_CHANGE)
 
 
-def as_json(found: History, everything: bool = False) -> str:
+def as_json(history: History, everything: bool = False) -> str:
     """The history as JSON. everything: also the series without a change, which are otherwise only counted."""
-    series = [each for each in found.series if everything or each.changes]
+    series = [each for each in history.series if everything or each.changes]
     values = {
-        "outcome": words.word(found),
-        "folder": found.folder,
-        "since": _time(found.since),
-        "results": found.results,
-        "series_asked_for": len(found.series),
-        "series_without_a_change": len(found.of(SAME)),
-        "not_results": found.skipped.others,
-        "unreadable": found.skipped.unreadable,
-        "problems": [{"path": path, "problem": why} for path, why in found.skipped.problems],
+        "outcome": words.word(history),
+        "folder": history.folder,
+        "since": _time(history.since),
+        "results": history.results,
+        "series_asked_for": len(history.series),
+        "series_without_a_change": len(history.of(SAME)),
+        "not_results": history.skipped.others,
+        "unreadable": history.skipped.unreadable,
+        "problems": [{"path": path, "problem": why} for path, why in history.skipped.problems],
         "rule": RULE,
         "series": [_series(each) for each in series],
     }
@@ -64,13 +64,13 @@ def _time(of: datetime.datetime | None) -> str | None:
     return None if of is None else f"{of.isoformat()}+00:00"
 
 
-def as_csv(found: History, everything: bool = False) -> str:
+def as_csv(history: History, everything: bool = False) -> str:
     """The history as CSV, a row for each change. everything: also a row for each series without a change."""
-    return written(HEAD, _rows(found, everything))
+    return written(HEAD, _rows(history, everything))
 
 
-def _rows(found: History, everything: bool) -> Iterator[list[object]]:
-    for each in found.series:
+def _rows(history: History, everything: bool) -> Iterator[list[object]]:
+    for each in history.series:
         start = [*each.key, each.count, each.standing, each.newly_worse]
         for change in each.changes:
             values = {**_change(change), "meanwhile": "; ".join(change.meanwhile)}
@@ -79,20 +79,20 @@ def _rows(found: History, everything: bool) -> Iterator[list[object]]:
             yield [*start, *[None] * len(OF_CHANGE)]
 
 
-def as_markdown(found: History, everything: bool = False) -> str:
+def as_markdown(history: History, everything: bool = False) -> str:
     """The history as Markdown. everything: also the series without a change."""
-    blocks = [[f"## {words.word(found)}: {literal(words.conclusion(found), 1000)}"]]
+    blocks = [[f"## {words.word(history)}: {literal(words.conclusion(history), 1000)}"]]
     for standing in (REGRESSED, IMPROVED, CHANGED, *([SAME] if everything else [])):
-        series = found.of(standing)
+        series = history.of(standing)
         if series:
             blocks.append([f"### {words.HEADINGS[standing]}"])
             blocks.append(_listed(series[:MOST_SERIES]))
         if len(series) > MOST_SERIES:
             blocks.append([f"And {len(series) - MOST_SERIES:,} more series."])
-    same = len(found.of(SAME))
+    same = len(history.of(SAME))
     if same and not everything:
         blocks.append([f"{same:,} series without a change."])
-    notes = [f"* {literal(line)}" for line in words.skipped(found)]
+    notes = [f"* {literal(line)}" for line in words.skipped(history)]
     blocks += [notes] if notes else []
     blocks.append(["<details><summary>What counts as a change</summary>"])
     blocks += [[literal(RULE)], ["</details>"]]
@@ -121,21 +121,21 @@ def _lines(of: Series) -> Iterator[list[str]]:
 # -- the answer of a query --------------------------------------------------------------------------------------------
 
 
-def answer_as_json(found: Answer) -> str:
+def answer_as_json(answer: Answer) -> str:
     """The answer as JSON: the names of the columns, and the rows."""
-    rows = [[shown(value) for value in row] for row in found.rows]
-    return json.dumps(plain({"columns": found.columns, "rows": rows}), indent=1) + "\n"
+    rows = [[shown(value) for value in row] for row in answer.rows]
+    return json.dumps(plain({"columns": answer.columns, "rows": rows}), indent=1) + "\n"
 
 
-def answer_as_csv(found: Answer) -> str:
+def answer_as_csv(answer: Answer) -> str:
     """The answer as CSV."""
-    return written(found.columns, ([shown(value) for value in row] for row in found.rows))
+    return written(answer.columns, ([shown(value) for value in row] for row in answer.rows))
 
 
-def answer_as_markdown(found: Answer) -> str:
+def answer_as_markdown(answer: Answer) -> str:
     """The answer as a table in Markdown."""
-    rows = ([literal(str(shown(value)), 400) for value in row] for row in found.rows)
-    return "\n".join(tables.markdown(map(literal, found.columns), rows, "---")) + "\n"
+    rows = ([literal(str(shown(value)), 400) for value in row] for row in answer.rows)
+    return "\n".join(tables.markdown(map(literal, answer.columns), rows, "---")) + "\n"
 
 
 def shown(value: Any) -> Value:  # Any: whatever a column of DuckDB may hold

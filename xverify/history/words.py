@@ -99,59 +99,59 @@ def remarks(change: Change) -> Iterator[str]:
     yield _meanwhile(change)
 
 
-def outcome(found: History) -> Outcome:
+def outcome(history: History) -> Outcome:
     """FAIL when the newest result of a series is worse, INCONCLUSIVE when no series has two results, otherwise PASS."""
-    if any(each.newly_worse for each in found.series):
+    if any(each.newly_worse for each in history.series):
         return Outcome.FAIL
-    return Outcome.PASS if found.comparable else Outcome.INCONCLUSIVE
+    return Outcome.PASS if history.comparable else Outcome.INCONCLUSIVE
 
 
-def conclusion(found: History) -> str:
+def conclusion(history: History) -> str:
     """The outcome and what decided it, as a sentence without its word."""
-    if outcome(found) == Outcome.FAIL:
-        worse = [name(each) for each in found.series if each.newly_worse]
+    if outcome(history) == Outcome.FAIL:
+        worse = [name(each) for each in history.series if each.newly_worse]
         more = f" and {len(worse) - MOST_NAMED} more" if len(worse) > MOST_NAMED else ""
         named = "; ".join(worse[:MOST_NAMED])
-        return f"{len(worse)} of {len(found.series)} series in their newest result: {named}{more}"
-    if outcome(found) == Outcome.INCONCLUSIVE:
-        return nothing(found)
+        return f"{len(worse)} of {len(history.series)} series in their newest result: {named}{more}"
+    if outcome(history) == Outcome.INCONCLUSIVE:
+        return nothing(history)
     counts = [
         f"{len(of)} {words}"
-        for words, of in (("worse since an earlier result", found.of(REGRESSED)), ("better", found.of(IMPROVED)))
+        for words, of in (("worse since an earlier result", history.of(REGRESSED)), ("better", history.of(IMPROVED)))
         if of
     ]
-    return "; ".join([f"{len(found.series)} series of {_results(found.results)}", *counts])
+    return "; ".join([f"{len(history.series)} series of {_results(history.results)}", *counts])
 
 
-def word(found: History) -> str:
+def word(history: History) -> str:
     """The outcome as the word that a comparison of two results has, too."""
-    return WORDS[outcome(found)]
+    return WORDS[outcome(history)]
 
 
-def nothing(found: History) -> str:
+def nothing(history: History) -> str:
     """Why nothing was compared."""
-    if not found.results:
-        return f"no result of xverify is in the folder {found.folder}"
-    if not found.series:
-        when = f" since {moment(found.since)}" if found.since is not None else ""
-        return f"no result that was asked for is in the folder {found.folder}{when}"
-    return f"no series has two results to compare: {len(found.series)} series of {_results(found.results)}"
+    if not history.results:
+        return f"no result of xverify is in the folder {history.folder}"
+    if not history.series:
+        when = f" since {moment(history.since)}" if history.since is not None else ""
+        return f"no result that was asked for is in the folder {history.folder}{when}"
+    return f"no series has two results to compare: {len(history.series)} series of {_results(history.results)}"
 
 
 def _results(count: int) -> str:
     return f"{count:,} result{'' if count == 1 else 's'}"
 
 
-def skipped(found: History) -> Iterator[str]:
+def skipped(history: History) -> Iterator[str]:
     """Sentences about the files that are not in the history."""
-    if found.skipped.others:
-        one = found.skipped.others == 1
-        yield f"{found.skipped.others:,} JSON {'file is no result' if one else 'files are no results'} of xverify"
-    if found.skipped.unreadable:
-        one = found.skipped.unreadable == 1
-        yield f"{found.skipped.unreadable:,} {'file' if one else 'files'} cannot be read, and {'is' if one else 'are'} left out"
-        for path, why in found.skipped.problems:
+    if history.skipped.others:
+        one = history.skipped.others == 1
+        yield f"{history.skipped.others:,} JSON {'file is no result' if one else 'files are no results'} of xverify"
+    if history.skipped.unreadable:
+        one = history.skipped.unreadable == 1
+        yield f"{history.skipped.unreadable:,} {'file' if one else 'files'} cannot be read, and {'is' if one else 'are'} left out"
+        for path, why in history.skipped.problems:
             yield f"{one_line(path, LONGEST_NAME)}: {why}"
-        more = found.skipped.unreadable - len(found.skipped.problems)
+        more = history.skipped.unreadable - len(history.skipped.problems)
         if more > 0:
             yield f"and {more:,} more: --sql \"SELECT path, problem FROM files WHERE kind = 'unreadable'\" lists them"

@@ -144,8 +144,8 @@ class _Pair:
         """Every fault of the catalogue that a layer of the port can have."""
         if self.replaced is not None:
             return self.replaced.faults()
-        found = self.port.ask(messages_reference.ListFaults())
-        return list(found)
+        reply = self.port.ask(messages_reference.ListFaults())
+        return list(reply)
 
     def trial(self, fault: Fault) -> Trial:
         """Plant one fault, in place of any earlier one, and judge the port. Raises NotPlanted where that is not possible."""
@@ -154,19 +154,19 @@ class _Pair:
         else:
             self.port.ask(messages_reference.PlantFault(layer=fault.layer, index=fault.index))
             captured = self.capture()
-        found = self.judge(captured, (fault.layer, fault.index))
-        first = found.layers.first
+        finding = self.judge(captured, (fault.layer, fault.index))
+        first = finding.layers.first
         place = None
         if first is not None:
             place = first.layer if first.faulty == "output" else f"the input of {first.layer}"
-        kind = found.kinds.get(first.layer) if first else None
+        kind = finding.kinds.get(first.layer) if first else None
         return Trial(
             model=self.folder.name,
             kind=fault.kind,
             layer=fault.layer,
             says=fault.says,
-            visible=found.visible,
-            verdict=found.layers.verdict,
+            visible=finding.visible,
+            verdict=finding.layers.verdict,
             found=place,
             explained=kind,
             explanation=first.explanation if first and kind else None,

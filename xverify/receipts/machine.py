@@ -33,10 +33,10 @@ def _of(python: str) -> dict[str, str]:
     """The packages of another interpreter; {} when it cannot list them."""
     try:
         done = subprocess.run(program(python, LIST), capture_output=True, text=True, timeout=SECONDS, check=True)
-        found = json.loads(done.stdout)
+        content = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}
-    return dict(sorted((str(name), str(version)) for name, version in found.items()))
+    return dict(sorted((str(name), str(version)) for name, version in content.items()))
 
 
 def adapters(subjects: Iterable[str]) -> dict[str, str]:

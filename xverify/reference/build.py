@@ -137,33 +137,20 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
     if request.optimizer is not None:
         request.optimizer.recipe.check_model(shapes)
-    training = space / "training.npz"
-    inputs, kind = input_cases(process, training)
-    npz.save_file(inputs, space / "inputs.npz")
-    few_inputs, few_training = space / "inputs.npz", training
-    if request.batch > JUDGED_ITEMS:
-        few_inputs = space / "few-inputs.npz"
-        npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
-        if request.trains:
-            few_training = fewer_items(process, training, JUDGED_ITEMS)
-    replaced, random = _build_twice(process, (first_inputs(process, few_inputs), few_inputs), len(shapes))
-    source = _write_weights(process, shapes, space / "weights.npz", space / "inputs.npz")
+    cases = _write_inputs(process)
+    few = cases["few_inputs"]
+    replaced, random = _build_twice(process, (first_inputs(process, few), few), len(shapes))
+    weights = space / "weights.npz"
+    source = _write_weights(process, shapes, weights, cases["inputs"])
     computed_weights = space / "computed-weights.npz" if built.computed and process.folder.folds() else None
     if computed_weights is not None:
-        process.worker.ask(
-            messages_reference.ComputeWeights(weights=str(space / "weights.npz"), path=str(computed_weights))
-        )
+        process.worker.ask(messages_reference.ComputeWeights(weights=str(weights), path=str(computed_weights)))
     return Prepared(
-        weights=space / "weights.npz",
-        weights_digest=digest(npz.OnDisk(space / "weights.npz")),
+        weights=weights,
+        weights_digest=digest(npz.OnDisk(weights)),
         weights_source=source,
         shapes=shapes,
-        inputs=space / "inputs.npz",
-        few_inputs=few_inputs,
-        inputs_digest=digest(inputs),
-        inputs_kind=kind,
-        training=training,
-        few_training=few_training,
+        **cases,
         environment=started.environment,
         replaced_weights=replaced,
         random=random,
@@ -171,6 +158,27 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         computed_weights=computed_weights,
         buffers=built.buffers,
     )
+
+
+def _write_inputs(process: ReferenceProcess) -> dict[str, Any]:
+    """Write the input cases. Returns the fields of ``Prepared`` that say what and where they are."""
+    space, training = process.space, process.space / "training.npz"
+    inputs, kind = input_cases(process, training)
+    npz.save_file(inputs, space / "inputs.npz")
+    few_inputs, few_training = space / "inputs.npz", training
+    if process.request.batch > JUDGED_ITEMS:
+        few_inputs = space / "few-inputs.npz"
+        npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
+        if process.request.trains:
+            few_training = fewer_items(process, training, JUDGED_ITEMS)
+    return {
+        "inputs": space / "inputs.npz",
+        "few_inputs": few_inputs,
+        "inputs_digest": digest(inputs),
+        "inputs_kind": kind,
+        "training": training,
+        "few_training": few_training,
+    }
 
 
 def first_inputs(process: ReferenceProcess, inputs: Path, items: int = 1) -> Path:
@@ -189,7 +197,7 @@ def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) 
     """
     for path in inputs:
         try:
-            found = process.worker.ask(BuildAgain(inputs=str(path), case=0, folder=str(process.space / "built-again")))
+            reply = process.worker.ask(BuildAgain(inputs=str(path), case=0, folder=str(process.space / "built-again")))
             break
         except Refused:
             continue
@@ -198,23 +206,23 @@ def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) 
     file = process.folder.file(process.worker.adapter.reads())
     name = file.name if file else "the model file"
     replaced = random = ""
-    if found.brought and process.request.weights is None:
-        names = ", ".join(found.brought[:3]) + (", …" if len(found.brought) > 3 else "")
+    if reply.brought and process.request.weights is None:
+        names = ", ".join(reply.brought[:3]) + (", …" if len(reply.brought) > 3 else "")
         replaced = (
-            f"this run uses probe weights in place of those that {name} brings: {len(found.brought)} of {known} weights are "
+            f"this run uses probe weights in place of those that {name} brings: {len(reply.brought)} of {known} weights are "
             f"the same in two builds, as from a file or a fixed seed ({names}). Probe weights show more faults; --weights "
             f"{OWN_WEIGHTS} keeps the file's own"
         )
-    if found.place:
+    if reply.place:
         random = (
-            f"the reference is random: two models that build() of {name} makes first differ in {found.place}, by "
-            f"{found.share:.2g} of the values, although they have the same weights. build() draws a constant that is no weight, "
+            f"the reference is random: two models that build() of {name} makes first differ in {reply.place}, by "
+            f"{reply.share:.2g} of the values, although they have the same weights. build() draws a constant that is no weight, "
             "or the model is random in every call; nothing can be compared until it is fixed"
         )
-    elif found.kept_place:
+    elif reply.kept_place:
         random = (
             f"the reference is random: two passes of {name} on one input, with other passes in between, first differ in "
-            f"{found.kept_place}, by {found.kept_share:.2g} of the values. The model keeps something from call to call, such as "
+            f"{reply.kept_place}, by {reply.kept_share:.2g} of the values. The model keeps something from call to call, such as "
             "a counter or a cache; nothing can be compared until it is fixed"
         )
     return replaced, random

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import host
-from ..errors import Crashed, SubjectError, Unsupported, WeightsError
+from ..errors import Absent, Crashed, SubjectError, Unsupported, WeightsError
 from ..framework import discovery
 from ..messages import reference as messages_reference
 from ..processes.command import interpreter
@@ -27,23 +27,19 @@ MOST_INSIDE = 2**26  # bytes of weights that an ONNX export holds; more are exte
 class Export:
     """The ONNX export.
 
-    onnx: the file, with the canonical weights in it; None without an export.
-    weights: its initializers, for frameworks that read their weights from ONNX; None without an export.
-    problem: why there is no export although a subject needs one; "" otherwise.
+    onnx: the file, with the canonical weights in it.
+    weights: its initializers, for frameworks that read their weights from ONNX.
     unused: the weights that no node of the graph uses, and on which no output of the model depends.
     instead: why torch's older exporter could not make it, and the newer one did; "" otherwise.
     """
 
-    onnx: Path | None = None
-    weights: Path | None = None
-    problem: str = ""
+    onnx: Path
+    weights: Path
     unused: tuple[str, ...] = ()
     instead: str = ""
 
     def notes(self) -> Iterator[str]:
         """Sentences for the report."""
-        if self.problem:
-            yield self.problem
         if self.instead:
             yield f"ONNX export by torch's newer exporter, because the older one cannot make it: {self.instead}"
         if self.unused:
@@ -54,21 +50,19 @@ class Export:
             )
 
 
-def export(process: ReferenceProcess, prepared: Prepared, needed: bool) -> Export:
-    """Export ONNX. A failure becomes the ``problem`` of the export. needed: whether any subject needs an export."""
-    if not needed:
-        return Export()
+def export(process: ReferenceProcess, prepared: Prepared) -> Export | Absent:
+    """Export ONNX; Absent where that is not possible."""
     if process.folder.spec.no_export:
-        return Export(problem=process.folder.spec.no_export)
+        return Absent(process.folder.spec.no_export)
     process.phase("exporting ONNX")
     try:
         return _export(process, prepared)
     except ModuleNotFoundError as error:
-        return Export(problem=f"no ONNX export: {error.name} is not installed (pip install {error.name})")
+        return Absent(f"no ONNX export: {error.name} is not installed (pip install {error.name})")
     except Crashed:
         raise  # the process of the reference has ended
     except (SubjectError, WeightsError) as error:
-        return Export(problem=f"no ONNX export: {error}")
+        return Absent(f"no ONNX export: {error}")
 
 
 def _export(process: ReferenceProcess, prepared: Prepared) -> Export:

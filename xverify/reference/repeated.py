@@ -17,14 +17,14 @@ def run_twice(process: ReferenceProcess, prepared: Prepared) -> tuple[Repeated, 
     process.phase("running twice on one input, to see whether it is random")
     question = _question(process, prepared)
     try:
-        found = _on_few_items(process, question) or process.worker.ask(question)
+        reply = _on_few_items(process, question) or process.worker.ask(question)
     except Refused as error:
         single = replace(question, float64=False, folder=str(process.space / "repeated-in-float32"))
         return process.worker.ask(single), str(error)
-    if not found.other_precision:
-        return found, ""
-    return found, (
-        f"float64 was asked for, and the model has {', '.join(found.other_precision)}: its file loads a model, or names a dtype"
+    if not reply.other_precision:
+        return reply, ""
+    return reply, (
+        f"float64 was asked for, and the model has {', '.join(reply.other_precision)}: its file loads a model, or names a dtype"
     )
 
 
@@ -38,10 +38,10 @@ def _on_few_items(process: ReferenceProcess, question: Repeat) -> Repeated | Non
         return None
     inputs = first_inputs(process, Path(question.inputs), ITEMS)
     try:
-        found = process.worker.ask(replace(question, inputs=str(inputs), folder=f"{question.folder}-first"))
+        reply = process.worker.ask(replace(question, inputs=str(inputs), folder=f"{question.folder}-first"))
     except Refused:  # its code may need all of them
         return None
-    return None if found.place or found.draws else found
+    return None if reply.place or reply.draws else reply
 
 
 def training_randomness(process: ReferenceProcess, prepared: Prepared) -> str:
@@ -49,8 +49,8 @@ def training_randomness(process: ReferenceProcess, prepared: Prepared) -> str:
 
     Dropout layers have been disabled.
     """
-    found = process.worker.ask(replace(_question(process, prepared), training=True))
-    return randomness(process, found) if found.place else prepared.random
+    reply = process.worker.ask(replace(_question(process, prepared), training=True))
+    return randomness(process, reply) if reply.place else prepared.random
 
 
 def _question(process: ReferenceProcess, prepared: Prepared) -> Repeat:

@@ -184,7 +184,7 @@ def rounding_floors(
             roundings=roundings,
         )
     )
-    found = npz.OnDisk(path)
-    few = {key: truth.outputs[key][: len(found[key])] if found[key].ndim else truth.outputs[key] for key in found}
-    changes, floors = Spread(truth.outputs, few, found), truth.noise_floors or {}
+    arrays = npz.OnDisk(path)
+    few = {key: truth.outputs[key][: len(arrays[key])] if arrays[key].ndim else truth.outputs[key] for key in arrays}
+    changes, floors = Spread(truth.outputs, few, arrays), truth.noise_floors or {}
     return {key: np.hypot(floors[key], changes[key]) for key in floors}

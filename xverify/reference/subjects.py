@@ -78,10 +78,10 @@ def _interpreters(python: Mapping[str, str]) -> dict[str, str]:
     result = {}
     for name, path in python.items():
         frameworks.load(name)
-        found = shutil.which(path)
-        if found is None:
+        program = shutil.which(path)
+        if program is None:
             raise UsageError(f"--python {name}={path}: no such interpreter")
-        result[name] = str(Path(found).absolute())
+        result[name] = str(Path(program).absolute())
     return result
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import Absent, UsageError
 from ..results.records import InputsSummary, LayerError, ReferenceSummary, Row, Settings, WeightsSummary
 from ..weights import sharded
 from ..workload.digests import file_digest, files_digest
@@ -57,9 +57,16 @@ def inputs(request: Request, prepared: Prepared | None) -> InputsSummary:
 
 
 def reference(
-    request: Request, prepared: Prepared | None, export: Export, truth: Truth | None, layers: Sequence[str]
+    request: Request,
+    prepared: Prepared | None,
+    export: Export | Absent | None,
+    truth: Truth | None,
+    layers: Sequence[str],
 ) -> ReferenceSummary:
-    """The reference and its noise floor, as far as they are known. layers: the layers that it judges."""
+    """The reference and its noise floor, as far as they are known. layers: the layers that it judges.
+
+    export: None where no subject needs one.
+    """
     floor = f"{request.reference}'s own float32 error"
     if truth is not None and truth.noise_floors is not None:
         floor = "the rounding of every layer, modelled and measured in float64"
@@ -69,7 +76,7 @@ def reference(
         framework=request.reference,
         precision=truth.precision if truth else "float64",
         floor=floor,
-        onnx=export.problem or ("exported" if export.onnx else "not needed"),
+        onnx=export.reason if isinstance(export, Absent) else "exported" if export else "not needed",
         environment=dict(prepared.environment) if prepared else {},
         layers=len(layers),
         tested=len(truth.tested) if truth else 0,

@@ -83,14 +83,14 @@ def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) ->
     if prepared.random:
         return Truth(float32, float32, precision="float32", random=prepared.random)
     process.phase("computing in float64, and the noise of every layer")
-    found = _evaluated(process, prepared, float32, problem)
+    truth = _evaluated(process, prepared, float32, problem)
     spec, cases = process.folder.spec, range(process.request.cases)
-    constant = verdict.constant_outputs(found.outputs, spec, cases)
-    if found.unusable or found.noise_floors is None:
-        return replace(found, constant=constant)
+    constant = verdict.constant_outputs(truth.outputs, spec, cases)
+    if truth.unusable or truth.noise_floors is None:
+        return replace(truth, constant=constant)
     process.phase("computing with other weights, to see that the comparison can fail")
-    stays = unmoved(process, prepared, found.outputs, found.noise_floors)
-    return replace(found, constant=constant, unmoved=stays)
+    stays = unmoved(process, prepared, truth.outputs, truth.noise_floors)
+    return replace(truth, constant=constant, unmoved=stays)
 
 
 def _evaluated(process: ReferenceProcess, prepared: Prepared, float32: Outputs, problem: str) -> Truth:

@@ -72,15 +72,15 @@ def inconsistency(replay: Replay, names: Sequence[str], fed: Fed = NOT_FED) -> I
     """
     if not replay.returned:
         return None
-    found = _worst([replay.returned], names)
-    if found is None:
+    worst = _worst([replay.returned], names)
+    if worst is None:
         return None
     others = [_Watched(replay.models, number + 1) for number in range(SAMPLES)]
     for each in others:
         each.run(replay.inputs, fed=fed)
-    found = _worst([replay.returned, *(each.returned for each in others if each.returned)], names)
+    worst = _worst([replay.returned, *(each.returned for each in others if each.returned)], names)
     place = next((each.place for each in others if each.place), {})
-    return None if found is None else Inconsistency(*found, **place)
+    return None if worst is None else Inconsistency(*worst, **place)
 
 
 def _worst(passes: Sequence[list[list[Tensor]]], names: Sequence[str]) -> tuple[str, float, float] | None:

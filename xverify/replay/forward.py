@@ -265,27 +265,27 @@ class Replay:
             self.causes.note(name, self.fused.explain(captured, exact))
         layers = (self.models.layers[name], self.models.float32_layers[name])
         with without_padding(*layers) if given.unpadded else nullcontext():
-            found = self.output_judge.judge(first, files, given)
-        if found is None:  # it is judged as part of the glue code
+            finding = self.output_judge.judge(first, files, given)
+        if finding is None:  # it is judged as part of the glue code
             return self._step_by_itself(pauses)
         self.compared[name] += 1
-        if found.of_another_shape:
-            self.findings += found.findings
+        if finding.of_another_shape:
+            self.findings += finding.findings
             return None
-        if found.fused is not None:
+        if finding.fused is not None:
             self._note_compared(first)
-            return self._step_fused(found.fused, found)
-        self.findings += self._joined(found, first, given) if given.joined else found.findings
+            return self._step_fused(finding.fused, finding)
+        self.findings += self._joined(finding, first, given) if given.joined else finding.findings
         self._note_compared(first)
-        answers = self._answers(found.completed())
-        for tensor, file in zip(answers[0], found.files):
+        answers = self._answers(finding.completed())
+        for tensor, file in zip(answers[0], finding.files):
             if file:
                 self.passed_on.note(tensor, file)
         for pause, answer in zip(pauses, answers):
-            for tensor, changed in zip(flatten(pause.args), found.overwritten):
+            for tensor, changed in zip(flatten(pause.args), finding.overwritten):
                 if changed:  # all code that uses the input of an in-place layer sees its output
                     tensor.copy_(answer[0])
-        return [unflatten(found.result, answer) for answer in answers]
+        return [unflatten(finding.result, answer) for answer in answers]
 
     def _note_compared(self, pause: Pause) -> None:
         self.blame.compared(pause)

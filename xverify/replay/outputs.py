@@ -154,15 +154,15 @@ class OutputJudge:
         if sizes is None:
             return None
         with only_first(self.models, name, exact.shape, sizes):
-            found = self.judge(pause, files, given)
-        if found is None or not self._are_first(found, name, given):
+            finding = self.judge(pause, files, given)
+        if finding is None or not self._are_first(finding, name, given):
             return None
         self.first_positions[name] = in_words(name, sizes, exact.shape[2:])
-        first, fused = found.differences[0], found.fused
+        first, fused = finding.differences[0], finding.fused
         if fused is not None:
             fused = self._with_all_positions(fused, args)
         whole = replace(first, captured=filled(exact, first.captured))
-        return replace(found, result=result, differences=[whole], files=[""], fused=fused)
+        return replace(finding, result=result, differences=[whole], files=[""], fused=fused)
 
     def _are_first(self, found: Compared, name: str, given: Given) -> bool:
         """Whether the captured values are these positions: right ones, or wrong ones of a layer that fits otherwise."""

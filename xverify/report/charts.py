@@ -210,19 +210,19 @@ def drawn(rows: Sequence[Row]) -> list[Row]:
 
 def strip(row: Row) -> Strip | None:
     """The layers of a row; None when none was compared."""
-    found = row.layers
-    if found is None or not found.layers:
+    layers = row.layers
+    if layers is None or not layers.layers:
         return None
     bottom = 120.0
-    right = all(layer.verdict <= Verdict.EQUAL for layer in found.layers)
+    right = all(layer.verdict <= Verdict.EQUAL for layer in layers.layers)
     down = logarithmic(LOW, 100.0 if right else HIGH, bottom, TOP)
-    width = WIDTH / len(found.layers)
+    width = WIDTH / len(layers.layers)
     wide = min(max(0.8 * width, 3.0), 24.0)
     paths: dict[str, list[str]] = {"line-good": [], "line-bad": []}
     bars: tuple[list[Fault], list[Fault]] = ([], [])  # that are EQUAL, and the others
-    for index, layer in enumerate(found.layers):
+    for index, layer in enumerate(layers.layers):
         x, y, wrong = index * width, down(_worst(layer)), layer.verdict > Verdict.EQUAL
-        if len(bars[1]) < MOST_FAULTS if wrong else len(found.layers) <= MOST_BARS:
+        if len(bars[1]) < MOST_FAULTS if wrong else len(layers.layers) <= MOST_BARS:
             says = f"{one_line(layer.layer, LONGEST_NAME)}: R {numbers.ratio(_worst(layer))}, {layer.verdict}"
             bars[wrong].append(Fault(x + (width - wide) / 2, wide, min(y, bottom - 3), layer.verdict, says, index))
         else:
@@ -238,7 +238,7 @@ def strip(row: Row) -> Strip | None:
         limits=tuple(Tick(down(limit), f"{limit:g}") for limit in (limits.EQUAL_R, limits.DRIFT_R)),
         down=tuple(Tick(down(10.0**power), power_label(power)) for power in ((0, 1, 2) if right else (0, 3, 6))),
         width=max(min(0.8 * width, 12.0), 0.5),
-        count=len(found.layers),
+        count=len(layers.layers),
     )
 
 

@@ -42,9 +42,9 @@ def footer(result: Result) -> Iterator[str]:
             if row.precision is not None and row.precision.says != row.precision.name:
                 yield f"Precision: {row.subject}: {row.precision.says}"
             yield from (f"Matched: {row.subject}: {pair}" for pair in row.matched)
-        found = row.error.layers if row.error else None
-        if found is not None and (found.known or found.stopped):
-            yield f"Nodes: {row.subject}: {coverage(found) if found.known else found.stopped}"
+        layers = row.error.layers if row.error else None
+        if layers is not None and (layers.known or layers.stopped):
+            yield f"Nodes: {row.subject}: {coverage(layers) if layers.known else layers.stopped}"
     if any(row.speed for row in result.rows):
         items = f", {result.settings.batch} images a call" if result.item == "image" else ""
         yield f"Timed: the first input case{items}"
@@ -104,12 +104,12 @@ def _ratio(row: Row) -> str:
 
 
 def _nodes(row: Row) -> str:
-    found = row.error.layers if row.error else None
-    if found is None or not found.compared:
+    layers = row.error.layers if row.error else None
+    if layers is None or not layers.compared:
         return numbers.ABSENT
-    wrong = sum(layer.verdict == Verdict.DIFFERENT for layer in found.layers)
-    judged = found.compared - len(found.untested)
-    return f"[red]{wrong} of {found.known} differ[/]" if wrong else f"{judged}/{found.known}"
+    wrong = sum(layer.verdict == Verdict.DIFFERENT for layer in layers.layers)
+    judged = layers.compared - len(layers.untested)
+    return f"[red]{wrong} of {layers.known} differ[/]" if wrong else f"{judged}/{layers.known}"
 
 
 def _precision(row: Row) -> str:

@@ -82,56 +82,60 @@ class Comparisons:
         return f"{self.model}: {self.old} → {self.new}"
 
 
-def columns(found: Comparisons) -> list[Column[Comparison]]:
+def columns(comparisons: Comparisons) -> list[Column[Comparison]]:
     """The columns of the table."""
-    return [column for column in COLUMNS if found.timed or column.title not in OF_SPEED]
+    return [column for column in COLUMNS if comparisons.timed or column.title not in OF_SPEED]
 
 
-def render(found: Comparisons, out: Console) -> None:
+def render(comparisons: Comparisons, out: Console) -> None:
     """Print the differences, the reasons, the table, and the outcome."""
-    for difference in found.differences:
+    for difference in comparisons.differences:
         out.print(f"[yellow]note:[/] {escape(difference)}")
-    for each in found.rows:
+    for each in comparisons.rows:
         if each.reason:
             out.print(f"  {escape(each.subject)}: {escape(each.reason)}")
-    out.print(table(columns(found), found.rows, found.title))
-    out.print(f"[{STYLES[found.outcome]}]{WORDS[found.outcome]}[/]: {escape(found.conclusion)}")
+    out.print(table(columns(comparisons), comparisons.rows, comparisons.title))
+    out.print(f"[{STYLES[comparisons.outcome]}]{WORDS[comparisons.outcome]}[/]: {escape(comparisons.conclusion)}")
 
 
-def as_markdown(found: Comparisons) -> str:
+def as_markdown(comparisons: Comparisons) -> str:
     """The comparison as Markdown."""
-    blocks = [[f"## {WORDS[found.outcome]}: {markdown.literal(found.title)}"]]
-    blocks.append([f"{markdown.literal(found.conclusion)}."])
-    if found.rows:
-        blocks.append(markdown.table(columns(found), found.rows))
+    blocks = [[f"## {WORDS[comparisons.outcome]}: {markdown.literal(comparisons.title)}"]]
+    blocks.append([f"{markdown.literal(comparisons.conclusion)}."])
+    if comparisons.rows:
+        blocks.append(markdown.table(columns(comparisons), comparisons.rows))
     reasons = [
-        f"* **{markdown.literal(each.subject)}**: {markdown.literal(each.reason)}" for each in found.rows if each.reason
+        f"* **{markdown.literal(each.subject)}**: {markdown.literal(each.reason)}"
+        for each in comparisons.rows
+        if each.reason
     ]
-    notes = [f"* {markdown.literal(difference)}" for difference in found.differences]
+    notes = [f"* {markdown.literal(difference)}" for difference in comparisons.differences]
     blocks += [lines for lines in (reasons, notes) if lines]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def as_junit(found: Comparisons) -> str:
+def as_junit(comparisons: Comparisons) -> str:
     """The comparison as JUnit XML, a case for each subject: one that became worse fails, and an undecided one is skipped."""
     cases = tuple(
         junit.Case(
             each.subject,
-            found.model,
+            comparisons.model,
             "failure" if each.worse else "passed" if each.decided else "skipped",
             WORDS[Outcome.FAIL] if each.worse else WORDS[Outcome.PASS] if each.decided else "undecided",
-            "; ".join(filter(None, (f"speed {each.speed}" if found.timed else "", each.outputs, each.reason))),
+            "; ".join(filter(None, (f"speed {each.speed}" if comparisons.timed else "", each.outputs, each.reason))),
             properties={} if each.ratio is None else {"time new/old": repr(each.ratio[0])},
         )
-        for each in found.rows
+        for each in comparisons.rows
     )
     if not cases:
-        cases = (junit.Case("the whole comparison", found.model, "error", "no rows", "there are no rows to compare"),)
-    notes = {"note": "; ".join(found.differences)} if found.differences else {}
-    return junit.written([junit.Suite(found.title, cases, properties=notes)])
+        cases = (
+            junit.Case("the whole comparison", comparisons.model, "error", "no rows", "there are no rows to compare"),
+        )
+    notes = {"note": "; ".join(comparisons.differences)} if comparisons.differences else {}
+    return junit.written([junit.Suite(comparisons.title, cases, properties=notes)])
 
 
-def as_csv(found: Comparisons) -> str:
+def as_csv(comparisons: Comparisons) -> str:
     """The comparison as CSV, a row for each subject."""
     head = (
         *("model", "old", "new", "subject", "time_ratio", "time_ratio_low", "time_ratio_high", "speed_verdict"),
@@ -141,17 +145,23 @@ def as_csv(found: Comparisons) -> str:
         head,
         (
             [
-                *(found.model, found.old, found.new, each.subject, *(_counted(each) or (None, None, None))),
+                *(
+                    comparisons.model,
+                    comparisons.old,
+                    comparisons.new,
+                    each.subject,
+                    *(_counted(each) or (None, None, None)),
+                ),
                 *(each.speed, *each.verdicts, *each.errors, each.worse, each.decided, each.reason),
             ]
-            for each in found.rows
+            for each in comparisons.rows
         ),
     )
 
 
-def as_json(found: Comparisons) -> dict[str, object]:
+def as_json(comparisons: Comparisons) -> dict[str, object]:
     """The comparison as JSON values."""
-    return {"outcome": WORDS[found.outcome], **plain(asdict(found))}
+    return {"outcome": WORDS[comparisons.outcome], **plain(asdict(comparisons))}
 
 
 def _counted(each: Comparison) -> tuple[float, float, float] | None:

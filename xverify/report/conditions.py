@@ -81,20 +81,20 @@ def _of_row(row: Row) -> Iterator[str]:
         yield f"UNTESTED: {row.error.reason or 'nothing was compared that could have shown a fault'}"
     elif row.error.compared < row.error.expected:
         yield f"{row.error.expected - row.error.compared} of {row.error.expected} outputs were not compared"
-    found = row.layers
+    layers = row.layers
     for what, names in (
         (
             "layers that were not captured, so that each was checked together with the glue code",
-            found.missing if found else (),
+            layers.missing if layers else (),
         ),
-        ("layers of which some call was not captured", found.partial if found else ()),
-        ("layers that the reference does not call on these inputs", found.uncalled if found else ()),
+        ("layers of which some call was not captured", layers.partial if layers else ()),
+        ("layers that the reference does not call on these inputs", layers.uncalled if layers else ()),
         ("parameters whose gradient is rounding alone", row.training.untested if row.training is not None else ()),
     ):
         if names:
             yield f"{what} ({len(names)}): {few(names, SHOWN)}"
-    if found is not None and found.stopped:
-        yield found.stopped
+    if layers is not None and layers.stopped:
+        yield layers.stopped
 
 
 def machine(result: Result) -> Iterator[tuple[str, str]]:

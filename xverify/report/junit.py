@@ -110,10 +110,10 @@ def _of_row(result: Result, row: Row) -> Iterator[Case]:
     for check in row.training.checks if row.training is not None else ():
         yield _of_check(check, below, result.settings.strict)
     if ending == "failure":
-        found = row.layers or Layers()
-        for layer in found.layers:
+        layers = row.layers or Layers()
+        for layer in layers.layers:
             if layer.verdict.fails:
-                yield _of_layer(layer, found.describe(layer), below)
+                yield _of_layer(layer, layers.describe(layer), below)
 
 
 def _ending(verdict: Verdict, strict: bool) -> Ending:

@@ -92,11 +92,11 @@ def _layers(result: Result) -> Iterator[str]:
 def _nodes(result: Result) -> Iterator[str]:
     """The files whose nodes were not all judged one by one."""
     for row in result.rows:
-        found = row.error.layers if row.error else None
-        if found is not None and found.stopped:
-            yield f"{row.subject}: {found.stopped}"
-        elif found is not None and found.compared < found.known:
-            yield f"{row.subject}: {found.compared} of {found.known} nodes judged by themselves"
+        layers = row.error.layers if row.error else None
+        if layers is not None and layers.stopped:
+            yield f"{row.subject}: {layers.stopped}"
+        elif layers is not None and layers.compared < layers.known:
+            yield f"{row.subject}: {layers.compared} of {layers.known} nodes judged by themselves"
 
 
 def _speed(result: Result) -> Iterator[str]:

@@ -229,9 +229,9 @@ def _layers(result: Result) -> Iterator[str]:
         )
 
 
-def _other_ways(row: Row, found: Layers | None) -> Iterator[str]:
+def _other_ways(row: Row, layers: Layers | None) -> Iterator[str]:
     """How layers were compared where the port is written in another way. xverify explain shows every note."""
-    notes = found.notes if found else ()
+    notes = layers.notes if layers else ()
     for note in notes[:MOST_NOTES]:
         yield f"  {row.subject}: {note}"
     if len(notes) > MOST_NOTES:

@@ -23,13 +23,13 @@ COARSE = 4.0  # how many times larger than necessary a scale is printed in red
 
 def render(row: Row, out: Console, everything: bool = False) -> None:
     """Print the ranking of the layers of a row, and its errors of quantisation and of the kernels. everything: print all layers."""
-    found = row.quantisation
-    if found is None:
+    quantisation = row.quantisation
+    if quantisation is None:
         return
     out.print(f"\n[bold]{escape(row.subject)}[/]: what its quantisation costs, by layer")
-    if found.layers:
-        out.print(FirstThatFits(_tables(found.layers[: None if everything else SHOWN])))
-    for line in lines(found, everything):
+    if quantisation.layers:
+        out.print(FirstThatFits(_tables(quantisation.layers[: None if everything else SHOWN])))
+    for line in lines(quantisation, everything):
         out.print(f"  {escape(line)}")
 
 
@@ -45,16 +45,16 @@ def _tables(layers: Sequence[LayerCost]) -> Iterator[Titled]:
         yield table(columns, [replace(each, layer=ending(each.layer, longest)) for each in layers], made=borderless())
 
 
-def lines(found: Quantisation, everything: bool) -> Iterator[str]:
+def lines(quantisation: Quantisation, everything: bool) -> Iterator[str]:
     """The sentences below the ranking. everything: whether all layers are above."""
-    left = len(found.layers) - SHOWN
+    left = len(quantisation.layers) - SHOWN
     if left > 0 and not everything:
         yield f"and {left} more layers; --nodes prints all"
-    if found.layers:
-        yield f"layers: {len(found.layers)} ranked, {found.known} quantised; {found.seconds:.1f} s"
-    if found.stopped:
-        yield found.stopped
-    for text, figures in (("quantisation", found.error), ("kernels", found.kernel)):
+    if quantisation.layers:
+        yield f"layers: {len(quantisation.layers)} ranked, {quantisation.known} quantised; {quantisation.seconds:.1f} s"
+    if quantisation.stopped:
+        yield quantisation.stopped
+    for text, figures in (("quantisation", quantisation.error), ("kernels", quantisation.kernel)):
         said = _sqnr(figures)
         if said:
             yield f"error of the {text} at the outputs: {said}"

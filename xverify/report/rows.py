@@ -186,12 +186,12 @@ def _speed_verdict(row: Row) -> str:
 
 def _layers(row: Row) -> str:
     """The number of layers that differ, or else the number that were judged, and the number of all layers."""
-    found = row.error.layers if row.error else None
-    if found is None or not found.compared:
+    layers = row.error.layers if row.error else None
+    if layers is None or not layers.compared:
         return numbers.ABSENT
-    differing = sum(layer.verdict == Verdict.DIFFERENT for layer in found.layers)
-    vague = sum(not layer.layer.startswith(OUTPUT) for layer in found.untested)
-    return f"[red]{differing} of {found.known} differ[/]" if differing else f"{found.compared - vague}/{found.known}"
+    differing = sum(layer.verdict == Verdict.DIFFERENT for layer in layers.layers)
+    vague = sum(not layer.layer.startswith(OUTPUT) for layer in layers.untested)
+    return f"[red]{differing} of {layers.known} differ[/]" if differing else f"{layers.compared - vague}/{layers.known}"
 
 
 def verdict(row: Row) -> str:

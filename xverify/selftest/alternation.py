@@ -82,12 +82,12 @@ def judge(title: str, accepted: str, pairs: Sequence[Pair], widest: float) -> Ch
     """The check of these pairs of processes. widest: half of the widest interval that decides."""
     from scipy import stats  # late: `xverify --help` and `list` need no statistics
 
-    found = timing.estimate([math.log(pair.ratio) for pair in pairs])
-    half = float(stats.t.ppf(1 - CHANCE / 2, found.freedom)) * found.error
-    low, high = found.mean - half, found.mean + half
+    interval = timing.estimate([math.log(pair.ratio) for pair in pairs])
+    half = float(stats.t.ppf(1 - CHANCE / 2, interval.freedom)) * interval.error
+    low, high = interval.mean - half, interval.mean + half
     faults = [_faults(each) for each in zip(*(pair.faults for pair in pairs))]
     text = (
-        f"ratio {math.exp(found.mean):.4f} ({math.exp(low):.4f}–{math.exp(high):.4f}, {len(pairs)} pairs of processes); "
+        f"ratio {math.exp(interval.mean):.4f} ({math.exp(low):.4f}–{math.exp(high):.4f}, {len(pairs)} pairs of processes); "
         f"page faults a call {faults[0]}, the script {faults[1]}"
     )
     if low > math.log1p(OVERHEAD) or high < math.log1p(-OVERHEAD):

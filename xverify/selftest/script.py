@@ -36,11 +36,11 @@ def main() -> None:
 
     torch.set_num_threads(1)
     declare_torchvision_ops(torch)
-    found = importlib.util.spec_from_file_location("model", file)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("model", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     model = module.build().eval()
     x = torch.rand(int(batch), 3, int(size), int(size))
     with torch.inference_mode():

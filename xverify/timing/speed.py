@@ -86,36 +86,33 @@ def speeds(candidates: Sequence[Measurements], refused: str | None = None) -> li
     if len(baseline.process_runs) > 1:
         few = "fewer than two process runs could be compared with the baseline's"
     result: list[Speed | None] = []
-    for each, found, own in zip(candidates, figures, refusals):
-        if found is None:
-            result.append(None)
-            continue
+    for each, speed, own in zip(candidates, figures, refusals):
         claim, reason = verdicts.get(each.subject, (None, few))
-        verdict = SpeedVerdict(claim) if claim else None
-        why = own or noisy
+        verdict, why = SpeedVerdict(claim) if claim else None, own or noisy
         if why is None and verdict == SpeedVerdict.REFUSED:
             why = Refusal("process runs differ", reason or "")
-        if why is not None:
-            verdict, reason = SpeedVerdict.REFUSED, why.reason
-        elif each is baseline:
+        if why is None and each is baseline:
             verdict, reason = SpeedVerdict.BASELINE, None
-        elif refusals[0] is not None:
+        elif why is None and refusals[0] is not None:
             verdict, reason = None, f"no verdict beside a baseline that is refused: {refusals[0].reason}"
-        for_noise = why is not None and fault(each) is None
-        short = why.short if why else None
-        known = bounded(each) if for_noise and why is noisy else (None, None)
-        result.append(
-            replace(
-                found,
-                verdict=verdict,
-                reason=reason,
-                noisy=for_noise,
-                not_counted=short,
-                at_least=known[0],
-                at_most=known[1],
-            )
-        )
+        speed = speed and replace(speed, verdict=verdict, reason=reason)
+        result.append(_refused(speed, each, why, why is noisy) if speed and why else speed)
     return result
+
+
+def _refused(speed: Speed, candidate: Measurements, why: Refusal, noisy: bool) -> Speed:
+    """A speed that does not count. noisy: whether the machine was too noisy, so that the speed still has bounds."""
+    for_noise = fault(candidate) is None
+    least, most = bounded(candidate) if for_noise and noisy else (None, None)
+    return replace(
+        speed,
+        verdict=SpeedVerdict.REFUSED,
+        reason=why.reason,
+        noisy=for_noise,
+        not_counted=why.short,
+        at_least=least,
+        at_most=most,
+    )
 
 
 def bounded(candidate: Measurements) -> tuple[float | None, float | None]:

@@ -85,8 +85,8 @@ def interval(values: Sequence[float]) -> Interval:
     """The mean and its Student-t interval. For a single value both ends are infinite."""
     if len(values) < 2:
         return Interval(values[0], -math.inf, math.inf)
-    found = estimate(values)
-    return Interval(found.mean, found.mean - found.half, found.mean + found.half)
+    estimated = estimate(values)
+    return Interval(estimated.mean, estimated.mean - estimated.half, estimated.mean + estimated.half)
 
 
 def clean(samples: Iterable[Sample]) -> list[Sample]:

@@ -97,21 +97,21 @@ def judge_gradients(
     coverage: gets what is judged, and the names of parameters that cannot be.
     distance: see Gradients.of.
     """
-    found = Gradients.of(step, distance, coverage)
-    away = found.away
+    gradients = Gradients.of(step, distance, coverage)
+    away = gradients.away
     equal, of_groups = (limits.COHERENT_RHO,) * 2 if more_rounding else (limits.EQUAL_RHO, limits.EQUAL_C)
 
     def check(verdict: Verdict, ratio: float | None, says: str = "") -> Check:
-        return _of_gradients(step, found, of_groups, verdict, ratio, says)
+        return _of_gradients(step, gradients, of_groups, verdict, ratio, says)
 
-    if found.broken:
-        return Check("gradients", step.number, Verdict.INVALID, math.inf, found.broken, known=found.known)
-    if found.missing:
-        have = "has" if len(found.missing) == 1 else "have"
-        says = f"{few(found.missing)} {have} no gradient: frozen, or not a parameter in this framework"
+    if gradients.broken:
+        return Check("gradients", step.number, Verdict.INVALID, math.inf, gradients.broken, known=gradients.known)
+    if gradients.missing:
+        have = "has" if len(gradients.missing) == 1 else "have"
+        says = f"{few(gradients.missing)} {have} no gradient: frozen, or not a parameter in this framework"
         return check(Verdict.DIFFERENT, math.inf, says)
-    if found.zero:
-        says = f"{few(found.zero)}: the gradient is zero: {_why_zero(step)}"
+    if gradients.zero:
+        says = f"{few(gradients.zero)}: the gradient is zero: {_why_zero(step)}"
         return check(Verdict.DIFFERENT, math.inf, says)
     if not away:
         return check(Verdict.UNTESTED, None, "every gradient consists of rounding alone")
@@ -123,10 +123,10 @@ def judge_gradients(
         larger = _with_more(step, away, noise_with(more_rounding))
         place, worst = max(larger.items(), key=lambda each: each[1].badness(limits.EQUAL_RHO))
         if worst.badness(limits.EQUAL_RHO) <= 1:
-            return _explained_by_kinks(step, found, larger, more_rounding, coverage)
+            return _explained_by_kinks(step, gradients, larger, more_rounding, coverage)
         noise = f"the noise of layers that round {more_rounding:.3g} times as much as float32"
     says = f"{place}: its error is {worst.says(limits.EQUAL_RHO)} {noise}"
-    return _wrong_gradients(step, found, place, worst, says)
+    return _wrong_gradients(step, gradients, place, worst, says)
 
 
 def _of_gradients(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import Absent
 from ..messages.training import StepTaken, TrainingCaptured
 from ..processes.worker import Worker
 from ..workload.optimizers import Optimizer
@@ -41,10 +42,10 @@ class Learner:
 class Observed:
     """What was captured when a subject started from the reference's first state.
 
-    captured: the calls of its layers; a string: why they could not be captured; None: the layers of another subject that builds
+    captured: the calls of its layers; Absent: they could not be captured; None: the layers of another subject that builds
         the same model are judged instead.
     step: its first step.
     """
 
-    captured: TrainingCaptured | str | None
+    captured: TrainingCaptured | Absent | None
     step: StepTaken

@@ -79,52 +79,36 @@ def judge(
     axes: of the weight that the framework's own adafactor takes; None: torch's. Only settings with the variant for it use them.
     """
     w, g, *state = (array.astype(np.float64) for array in (before, gradient, *optimizer_state))
-    picked = np.random.default_rng(seed).integers(0, w.size, SAMPLE) if w.size > SAMPLE else np.arange(w.size)
-    spread = np.broadcast_to(np.asarray(gradient_noise, np.float64), g.shape)
-    if settings.name == "adafactor":  # its step of one value depends on the others
+    if settings.name == "adafactor":
         axes = axes if OTHER_AXES in settings.variants else None
         state = state if axes is None else refactored(state, axes)
-        given, around = [w, g, *state], spread
-    else:
-        given, around = [array.ravel()[picked] for array in (w, g, *state)], spread.ravel()[picked]
+    spread = np.broadcast_to(np.asarray(gradient_noise, np.float64), g.shape)
+    picked = np.random.default_rng(seed).integers(0, w.size, SAMPLE) if w.size > SAMPLE else np.arange(w.size)
+    counts = _own_values(settings, before.shape, axes)
     exact_w, exact_state = update(settings, w, g, state, step, axes=axes)
-    w, g, exact_w = w.ravel(), g.ravel(), exact_w.ravel()
-    state, exact_state = [each.ravel() for each in state], [each.ravel() for each in exact_state]
-    errors: list[list[Array]] = [[] for _ in range(1 + len(exact_state))]
-    decided = _decided(settings, g, state, spread.ravel())
-    noise = np.random.default_rng(seed + 1)
-    own_values = _own_values(settings, before.shape, axes)
-    repeats = REPEATS if min(own_values) >= FEW else REPEATS_OF_FEW
-    for start, new_w, new_state in _noisy_steps(settings, given, step, around, noise, axes, repeats):
-        if settings.name == "adafactor":
-            start, new_w, *new_state = (each.ravel()[picked] for each in (start, new_w, *new_state))
-        # The weight before the step is exact, so its change is what counts.
-        errors[0].append(np.where(decided[picked], times * ((new_w - start) - (exact_w - w)[picked]), 0.0))
-        for kept, new, exact in zip(errors[1:], new_state, exact_state):
-            kept.append(new - exact[picked])
+    # The weight before the step is exact, so its change is what counts.
+    exact = [each.ravel() for each in (exact_w - w, *exact_state)]
+    steps = _noisy_steps(settings, [w, g, *state], step, spread, seed + 1, axes, min(counts), picked)
+    errors = [np.stack(of_array) - right[picked] for of_array, right in zip(zip(*steps), exact)]
+    decided = _decided(settings, g.ravel(), [each.ravel() for each in state], spread.ravel())
+    errors[0] = np.where(decided[picked], times * errors[0], 0.0)
+    exact[0] = w.ravel() + times * exact[0]
     names = ("its change", *settings.state_names)
-    exact_w = w + times * (exact_w - w)
-    worst, share = (0.0, names[0]), 0.0
-    for name, theirs, exact, error, count in zip(
-        names, (after, *state_after), (exact_w, *exact_state), errors, own_values
-    ):
-        residual = theirs.astype(np.float64).ravel() - exact
+    residuals = [theirs.astype(np.float64).ravel() - right for theirs, right in zip((after, *state_after), exact)]
+    for name, residual in zip(names, residuals):
         if not np.isfinite(residual).all():
             return Judged(math.inf, name)
-        if name == names[0]:
-            residual = np.where(decided, residual, 0.0)
-        # The result itself is rounded, too.
-        floor = np.mean(np.square(error), axis=0) + np.square(UNIT * exact[picked]) / 3
-        if name == names[0]:
-            change = (exact - w)[picked]
-            still = (change == 0) & (np.abs(error).max(axis=0) == 0)
-            floor[still] = 0.0  # such as the rows of an embedding that a batch does not use: nothing is rounded
-            share = _share(change, floor)
-        if (known := np.isfinite(floor)).any():
-            residual = residual if known.all() else residual[picked][known]
-            sampled = residual[picked] if known.all() else residual
-            worst = max(worst, (_rho(residual, sampled, floor[known], count), name))
-    return Judged(*worst, share)
+    residuals[0] = np.where(decided, residuals[0], 0.0)
+    # The result itself is rounded, too.
+    floors = [
+        np.mean(np.square(each), axis=0) + np.square(UNIT * right[picked]) / 3 for each, right in zip(errors, exact)
+    ]
+    change = (exact[0] - w.ravel())[picked]
+    still = (change == 0) & (np.abs(errors[0]).max(axis=0) == 0)
+    floors[0][still] = 0.0  # such as the rows of an embedding that a batch does not use: nothing is rounded
+    arrays = [each for each in zip(names, residuals, floors, counts) if np.isfinite(each[2]).any()]
+    rhos = [(_rho(residual, picked, floor, count), name) for name, residual, floor, count in arrays]
+    return Judged(*max([(0.0, names[0]), *rhos]), _share(change, floors[0]))
 
 
 def _share(change: Array, floor: Array) -> float:
@@ -165,26 +149,32 @@ def _noisy_steps(
     given: Sequence[Array],
     step: int,
     gradient_noise: Array,
-    noise: np.random.Generator,
+    seed: int,
     axes: Factored | None,
-    repeats: int,
-) -> Iterator[tuple[Array, Array, list[Array]]]:
-    """The step, perturbed by as much as float32 may round: (weight before, weight after, state after), several times.
+    fewest: int,
+    picked: Array,
+) -> Iterator[list[Array]]:
+    """The step, perturbed by as much as float32 may round: the picked values of [change of the weight, *state], several times.
 
-    given: weight, gradient and state, float64: (values,), and for adafactor in the shape of the weight. axes: see ``judge``.
+    given: weight, gradient and state, float64. axes: see ``judge``. fewest: number of values of the smallest array.
     """
+    noise = np.random.default_rng(seed)
+    whole = settings.name == "adafactor"  # its step of one value depends on the others
+    if not whole:
+        given, gradient_noise = [array.ravel()[picked] for array in given], gradient_noise.ravel()[picked]
     # A framework keeps its constants in float64, or rounded to float32. Any other value of a constant is wrong.
     constants = {name: float(np.float32(v)) for name, v in asdict(settings).items() if isinstance(v, float)}
     rounded = replace(settings, **constants)  # type: ignore[arg-type]  # they are the fields that are floats
-    ops = _NoisyOperations(noise) if settings.name == "adafactor" else of_numpy()
-    for _ in range(repeats):
+    ops = _NoisyOperations(noise) if whole else of_numpy()
+    for _ in range(REPEATS if fewest >= FEW else REPEATS_OF_FEW):
         w, g, *state = (array * (1 + UNIT * noise.uniform(-1, 1, array.shape)) for array in given)
         g += gradient_noise * math.sqrt(3) * noise.uniform(-1, 1, g.shape)
         # A power of a beta in float32 is off by one unit roundoff; also the first power, where it is computed by a logarithm.
         offsets = noise.choice((-1.0, 1.0), 2) * UNIT
         power1, power2 = (beta**step + offset for beta, offset in zip((rounded.beta1, rounded.beta2), offsets))
         new_w, new_state = update(rounded, w, g, state, step, ops, powers=(power1, power2), axes=axes)
-        yield w, new_w, new_state
+        made = [new_w - w, *new_state]
+        yield [array.ravel()[picked] for array in made] if whole else made
 
 
 class _NoisyOperations(Operations):
@@ -210,14 +200,18 @@ class _NoisyOperations(Operations):
 def _rho(residual: Array, picked: Array, floor: Array, count: int) -> float:
     """Residual / noise floor, in rms or as a median over values, whichever is larger. A median of FEW values says nothing.
 
-    residual: of all values. picked: of those whose noise floor is known. floor: mean square of the noise of each of them.
+    residual: of all values. floor: mean square of the noise of each picked value; values where it is not finite are left out, and
+    where there are such, the others that were not picked, too.
     count: number of values that do not repeat another one.
     """
+    known = np.isfinite(floor)
+    sampled, floor = residual[picked][known], floor[known]
+    residual = residual if known.all() else sampled
     whole = math.sqrt(float(np.mean(floor)))
     rho = math.sqrt(float(np.mean(np.square(residual)))) / whole if whole else math.inf * bool(residual.any())
     if count < FEW:
         return rho
-    by_value = np.divide(np.square(picked), floor, out=np.zeros_like(floor), where=floor > 0)
+    by_value = np.divide(np.square(sampled), floor, out=np.zeros_like(floor), where=floor > 0)
     # The noise floor of a single value is a mean of four repeats, which is sometimes much too small. The median is not.
     typical = math.sqrt(float(np.median(by_value)) / MEDIAN) if by_value.size else 0.0
     return max(rho, typical)

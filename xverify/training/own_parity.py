@@ -81,11 +81,11 @@ class OwnStepParity:
             folder=str(self.space),
         )
         self.files = self.worker.ask(question)
-        found = self.worker.ask(self._truth(self.space, once=few))
-        self.truths = found.truths
-        if found.random:
+        reply = self.worker.ask(self._truth(self.space, once=few))
+        self.truths = reply.truths
+        if reply.random:
             self.random = (
-                f"the reference is random: two runs of its train_step from one state first differ in {found.random}. It draws "
+                f"the reference is random: two runs of its train_step from one state first differ in {reply.random}. It draws "
                 "random numbers, or dropout is on in it; make the noise an input or a target of spec.py"
             )
         elif self.prepared.random:

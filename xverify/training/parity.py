@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from .. import messages
-from ..errors import Failed, Refused
+from ..errors import Absent, Failed, Refused
 from ..messages import reference as messages_reference
 from ..messages.training import (
     CaptureTraining,
@@ -158,7 +158,7 @@ class TrainingParity:
         captured = None
         if learner.build_key not in self._captured:
             captured = self._capture(learner)
-            if not isinstance(captured, str):  # otherwise the next subject of this build is tried
+            if not isinstance(captured, Absent):  # otherwise the next subject of this build is tried
                 self._captured.add(learner.build_key)
         step = self._step(learner, 0)
         learner.worker.ask(messages.ReleaseMemory())
@@ -242,7 +242,7 @@ class TrainingParity:
     # -- layer by layer -----------------------------------------------------------------------------------------------
 
     def _judge_layers(
-        self, learner: Learner, captured: TrainingCaptured | str | None
+        self, learner: Learner, captured: TrainingCaptured | Absent | None
     ) -> tuple[tuple[Check, ...], Layers]:
         """The forward and backward checks, made once for all modes that build the same model.
 
@@ -256,8 +256,8 @@ class TrainingParity:
                 self._replayed[key] = found
         return self._replayed[key]
 
-    def _capture(self, learner: Learner) -> TrainingCaptured | str:
-        """The calls of a subject's layers, forward and backward; or why they could not be captured."""
+    def _capture(self, learner: Learner) -> TrainingCaptured | Absent:
+        """The calls of a subject's layers, forward and backward; Absent where they could not be captured."""
         self.process.listener.phase(learner.label, "capturing its layers, forward and backward")
         shutil.rmtree(learner.layer_folder, ignore_errors=True)
         learner.layer_folder.mkdir()
@@ -267,14 +267,14 @@ class TrainingParity:
         try:
             captured = learner.worker.ask(question)
         except Refused as error:
-            return str(error)
-        return captured if captured.records else "no layer could be captured"
+            return Absent(str(error))
+        return captured if captured.records else Absent("no layer could be captured")
 
-    def _replay(self, learner: Learner, captured: TrainingCaptured | str) -> tuple[tuple[Check, ...], Layers]:
+    def _replay(self, learner: Learner, captured: TrainingCaptured | Absent) -> tuple[tuple[Check, ...], Layers]:
         known, folder = self.layers, learner.layer_folder
         try:
-            if isinstance(captured, str):
-                raise Failed(captured)
+            if isinstance(captured, Absent):
+                raise Failed(captured.reason)
             self._phase(f"replaying the layers of {learner.label}, forward and backward")
             reports = self.worker.ask(
                 ReplayTraining(

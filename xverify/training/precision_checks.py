@@ -11,6 +11,7 @@ from statistics import median
 
 import numpy as np
 
+from ..errors import Absent
 from ..messages.training import Scaling, StepTaken, TrainingCaptured
 from ..results.figures import shown_ratio
 from ..results.records import Check
@@ -30,10 +31,10 @@ UNDERFLOW = (
 )
 
 
-def judge_layers(recipe: Recipe, captured: TrainingCaptured | str | None) -> Iterator[Check]:
+def judge_layers(recipe: Recipe, captured: TrainingCaptured | Absent | None) -> Iterator[Check]:
     """The dtypes of what the layers returned, in a run with mixed precision.
 
-    captured: a string where the layers could not be captured; None where they were captured in another mode.
+    captured: Absent where the layers could not be captured; None where they were captured in another mode.
     """
     if not recipe.is_mixed or not isinstance(captured, TrainingCaptured):
         return
@@ -118,28 +119,28 @@ def common_factor(pairs: Sequence[tuple[Array, Array]]) -> float:
     return factor if alike and (factor >= FACTOR or 0 < factor <= 1 / FACTOR) else 0.0
 
 
-def _judge_scaling(found: Scaling, number: int) -> Check:
+def _judge_scaling(scaling: Scaling, number: int) -> Check:
     """The scale after a usual step, after gradients that are not finite, and at the end of an interval."""
     wrong = ""
-    if found.after_step != found.scale or found.counted != 1:
+    if scaling.after_step != scaling.scale or scaling.counted != 1:
         wrong = (
-            f"after a step with finite gradients the scale is {found.after_step:g}, and {found.counted} steps are counted; "
-            f"{found.scale:g} and 1 are right"
+            f"after a step with finite gradients the scale is {scaling.after_step:g}, and {scaling.counted} steps are counted; "
+            f"{scaling.scale:g} and 1 are right"
         )
-    elif found.moved:
-        wrong = f"a step with infinite gradients changes {found.moved} weights: it must be skipped"
-    elif found.after_overflow != found.overflow / 2 or found.overflow_counted:
+    elif scaling.moved:
+        wrong = f"a step with infinite gradients changes {scaling.moved} weights: it must be skipped"
+    elif scaling.after_overflow != scaling.overflow / 2 or scaling.overflow_counted:
         wrong = (
-            f"after a step with infinite gradients the scale is {found.after_overflow:g}, and {found.overflow_counted} steps are "
-            f"counted; {found.overflow / 2:g} and 0 are right"
+            f"after a step with infinite gradients the scale is {scaling.after_overflow:g}, and {scaling.overflow_counted} steps "
+            f"are counted; {scaling.overflow / 2:g} and 0 are right"
         )
-    elif found.after_interval != found.scale * 2:
+    elif scaling.after_interval != scaling.scale * 2:
         wrong = (
-            f"after {found.interval} steps with finite gradients the scale is {found.after_interval:g}; "
-            f"{found.scale * 2:g} is right"
+            f"after {scaling.interval} steps with finite gradients the scale is {scaling.after_interval:g}; "
+            f"{scaling.scale * 2:g} is right"
         )
     if wrong:
         return Check("scaling", number, Verdict.DIFFERENT, math.inf, wrong, compared=3, known=3)
     return Check(
-        "scaling", number, Verdict.EQUAL, says=f"the loss is multiplied by {found.scale:g}", compared=3, known=3
+        "scaling", number, Verdict.EQUAL, says=f"the loss is multiplied by {scaling.scale:g}", compared=3, known=3
     )

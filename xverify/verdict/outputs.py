@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -110,29 +110,30 @@ def compare(
         judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file, cap), context)
         for case, name in expected
     ]
-    compared = [tensor for tensor in tensors if tensor.mean_abs is not None]
     strange = _strange(outputs, expected, spec, file)
-    tensors, left_out = _without_empty(tensors)
-    deciding = [tensor for tensor in tensors if tensor.reason is None or tensor.verdict != Verdict.UNTESTED]
+    judged_tensors, left_out = _without_empty(tensors)
+    deciding = [tensor for tensor in judged_tensors if tensor.reason is None or tensor.verdict != Verdict.UNTESTED]
     verdict, reason, share = (Verdict.INVALID, strange[0], None) if strange else conclusion(deciding, context)
     reason = "; ".join(filter(None, (reason, left_out))) or None
     if verdict.fails and len(spec.outputs) > 1:
         swapped = swapped_outputs(outputs, truth, list(spec.outputs), cases)
         reason = f"{swapped}; {reason}" if swapped else reason
+    error = _summary(judged_tensors, [each for each in tensors if each.mean_abs is not None], context.modelled)
+    return replace(error, verdict=verdict, reason=reason, expected=len(expected), layers=layers, judged=share)
+
+
+def _summary(tensors: Sequence[TensorError], compared: Sequence[TensorError], modelled: bool) -> Error:
+    """The figures of all outputs together. compared: those that have figures. modelled: whether the noise is."""
     return Error(
-        verdict=verdict,
-        reason=reason,
+        verdict=Verdict.EQUAL,
         mean_abs=_mean([tensor.mean_abs for tensor in compared]),
         max_abs=max((tensor.max_abs or 0.0 for tensor in compared), default=None),
         rel_rms=max((tensor.rel_rms or 0.0 for tensor in compared), default=None),
         float32_ratio=max((tensor.float32_ratio or 0.0 for tensor in compared), default=None),
-        noise_ratio=max(map(measure, compared)) if compared and floors is not None else None,
+        noise_ratio=max(map(measure, compared)) if compared and modelled else None,
         compared=len(compared),
-        expected=len(expected),
         tensors=tuple(tensors),
-        layers=layers,
         detection_limit=_detection_limit(tensors),
-        judged=share,
     )
 
 
@@ -265,21 +266,11 @@ def _floating(
     theirs: the exact values. single: the reference's own float32 values. floor: the noise; None when it is not modelled.
     rounding_floor: the same with the explained roundings in place; None when there are none.
     """
-    values, absolute, largest, identical = 0, [], 0.0, True
-    for part in parts(ours, theirs, single):
-        identical = identical and np.array_equal(part[0], part[2], equal_nan=True)
-        y, right = (array.astype(np.float64) for array in part[:2])
-        finite, alike = np.isfinite(right), np.isfinite(y)
-        if not (finite.all() and alike.all()):  # rare, and selecting values takes as long as all the rest
-            if not np.array_equal(finite, alike) or not np.array_equal(y[~finite], right[~finite], equal_nan=True):
-                reason = f"output {name!r} has {_count(ours)}, the reference {_count(theirs)}"
-                return TensorError(case, name, reason=reason)
-            y, right = y[finite], right[finite]
-        delta = np.abs(y - right)
-        values += delta.size
-        absolute.append(float(delta.sum()))
-        largest = max(largest, float(delta.max(initial=0.0)))
-    if not values:
+    differences = _differences(ours, theirs, single)
+    if differences is None:
+        reason = f"output {name!r} has {_count(ours)}, the reference {_count(theirs)}"
+        return TensorError(case, name, reason=reason)
+    if not differences.values:
         return TensorError(case, name, reason=f"output {name!r} {NO_FINITE_VALUE}")
     size, noise, error = rms(theirs), rms(single, theirs), rms(ours, theirs)
     if not math.isfinite(noise):
@@ -290,12 +281,12 @@ def _floating(
     return TensorError(
         case,
         name,
-        mean_abs=math.fsum(absolute) / values,
-        max_abs=largest,
+        mean_abs=differences.mean,
+        max_abs=differences.largest,
         rel_rms=error / size if size else error,
         float32_ratio=quotient(error, own),
         noise_ratio=None if floor is None else groups.whole,
-        identical=identical,
+        identical=differences.identical,
         rounding_ratio=None
         if rounding_floor is None
         else _worst(noise_ratios(ours, theirs, theirs, rounding_floor, cap)),
@@ -305,6 +296,33 @@ def _floating(
         undetermined=groups.undetermined_share,
         undetermined_at=groups.where,
     )
+
+
+class _Differences(NamedTuple):
+    """The absolute differences of finite values. identical: whether all values are the float32 ones to the last bit."""
+
+    values: int
+    mean: float
+    largest: float
+    identical: bool
+
+
+def _differences(ours: Array, theirs: Array, single: Array) -> _Differences | None:
+    """Compare values part by part. None where other values are finite, or where an infinite one is another one."""
+    values, absolute, largest, identical = 0, [], 0.0, True
+    for part in parts(ours, theirs, single):
+        identical = identical and np.array_equal(part[0], part[2], equal_nan=True)
+        y, right = (array.astype(np.float64) for array in part[:2])
+        finite, alike = np.isfinite(right), np.isfinite(y)
+        if not (finite.all() and alike.all()):  # rare, and selecting values takes as long as all the rest
+            if not np.array_equal(finite, alike) or not np.array_equal(y[~finite], right[~finite], equal_nan=True):
+                return None
+            y, right = y[finite], right[finite]
+        delta = np.abs(y - right)
+        values += delta.size
+        absolute.append(float(delta.sum()))
+        largest = max(largest, float(delta.max(initial=0.0)))
+    return _Differences(values, math.fsum(absolute) / max(1, values), largest, identical)
 
 
 def _worst(groups: Local) -> float:

@@ -60,12 +60,12 @@ class FileWork(Group):
     def read_weights(self, request: ReadWeights) -> WeightsRead:
         """Write the weights of the file."""
         try:
-            found = self._format().stored(self.state.model)
+            stored = self._format().stored(self.state.model)
         except ModuleNotFoundError as error:
             raise NotInstalled(f"{error.name} is not installed, which reads the weights of a file") from None
-        arrays = {name: array for name, array in found.arrays.items() if array.size}
+        arrays = {name: array for name, array in stored.arrays.items() if array.size}
         npz.save_file(arrays, Path(request.path))
-        return WeightsRead(found.norms, dict(found.quantised), dict(found.places))
+        return WeightsRead(stored.norms, dict(stored.quantised), dict(stored.places))
 
     def compute(self, request: Compute) -> Computed:
         """Compute the outputs of every case."""

@@ -144,12 +144,12 @@ class GraphWork(Group):
 
         graph, folder = self._graph(request.file, request.data), Path(request.folder)
         inputs = list(_cases(request.inputs))[request.case]
-        found = replay(graph, inputs, _Files(folder, request.values), request.seed)
-        compared = Counter(finding.layer for finding in found.findings)
+        report = replay(graph, inputs, _Files(folder, request.values), request.seed)
+        compared = Counter(finding.layer for finding in report.findings)
         return ReplayReport(
-            findings=found.findings,
+            findings=report.findings,
             compared=dict.fromkeys(compared, 1),
-            missing=dict.fromkeys((*found.missing, *found.unsupported), 1),
+            missing=dict.fromkeys((*report.missing, *report.unsupported), 1),
         )
 
     def find_divergence(self, request: FindDivergence) -> tuple[str, ...]:

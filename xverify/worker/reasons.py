@@ -60,9 +60,9 @@ def described(error: BaseException) -> str:
     lines = [jittor[1].strip()] if jittor and jittor[1].strip() else _without_wrappers(text)
     if not lines:
         return kind
-    found = TYPED.fullmatch(lines[0])
-    if found:
-        kind, lines[0] = found[1].rpartition(".")[2], found[2]
+    match = TYPED.fullmatch(lines[0])
+    if match:
+        kind, lines[0] = match[1].rpartition(".")[2], match[2]
     cause = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
     return f"{kind}: {cause if len(cause) <= LONGEST else cause[:LONGEST] + ' ...'}"
 

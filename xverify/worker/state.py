@@ -79,9 +79,8 @@ class State:
         arrays, source = self.runner.weights_of(model), f"{self.runner.name}'s weights"
         if isinstance(arrays, canonical.Streamed):
             names = {self.canonical_names[name]: name for name in arrays}
-            return canonical.Converted(canonical.Changed(arrays, names), source, needed=False)
-        named = {self.canonical_names[name]: array for name, array in arrays.items()}
-        return canonical.to_canonical(named, source, needed=False)
+            return canonical.Converted(canonical.Changed(arrays, names), source)
+        return canonical.to_canonical({self.canonical_names[name]: array for name, array in arrays.items()}, source)
 
     def write_weights(self, model: Any, arrays: Mapping[str, Array], buffers: Collection[str] = ()) -> None:
         """Load canonical arrays into a model. Raises WeightsError when they do not fit it. buffers: see messages.Load."""

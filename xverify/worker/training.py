@@ -190,8 +190,8 @@ class TrainingSession(Group):
         """Make one update with given gradients."""
         state = self.state
         self.set(request.state)
-        found = npz.load_file(Path(request.gradients))
-        self.learner.apply({name: found[state.canonical_names[name]] for name in self.learner.names})
+        arrays = npz.load_file(Path(request.gradients))
+        self.learner.apply({name: arrays[state.canonical_names[name]] for name in self.learner.names})
         state.runner.wait(())
         npz.save_file(self._after_step(), Path(request.path))
 
@@ -272,20 +272,20 @@ class TrainingSession(Group):
         """Set weights, running statistics and optimizer state."""
         state, learner = self.state, self.learner
         state.write_weights(state.model, npz.OnDisk(Path(begin.weights)))
-        found = npz.load_file(Path(begin.optimizer_state)) if begin.optimizer_state else {}
+        arrays = npz.load_file(Path(begin.optimizer_state)) if begin.optimizer_state else {}
         count = len(learner.optimizer.state_names)
         values = {}
         for own in learner.names:
             name = state.canonical_names[own]
             # Parameters that are stored as their sum have the same gradient, and therefore the same optimizer state.
-            stored = name if state_key(name, 0) in found else state.fused_parameters.get(name, (name,))[0]
+            stored = name if state_key(name, 0) in arrays else state.fused_parameters.get(name, (name,))[0]
             keys = [state_key(stored, index) for index in range(count)]
-            values[own] = [found[key] if key in found else np.zeros(state.shapes[name], np.float32) for key in keys]
+            values[own] = [arrays[key] if key in arrays else np.zeros(state.shapes[name], np.float32) for key in keys]
             if own in learner.factored:
                 values[own] = refactored(values[own], learner.factored[own])
         learner.set_optimizer_state(begin.steps, values)
         if learner.optimizer.recipe.average is not None:
-            learner.set_averages(begin.steps, self._averages(found))
+            learner.set_averages(begin.steps, self._averages(arrays))
 
     def _averages(self, found: Mapping[str, Array]) -> dict[str, Array]:
         """The averages of a state, by the framework's own names; where there is none, the present weight."""

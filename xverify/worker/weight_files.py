@@ -42,7 +42,7 @@ class WeightFileWork(Group):
         """Write the weights of an ONNX file."""
         path = Path(request.file)
         try:
-            found = onnx_graph.stored(onnx_weights.load_model(path, request.most))
+            stored = onnx_graph.stored(onnx_weights.load_model(path, request.most))
         except WeightsError:
             raise
         except ModuleNotFoundError:
@@ -52,6 +52,6 @@ class WeightFileWork(Group):
             raise Failed(
                 f"{path}: not a readable .onnx file, or truncated ({type(error).__name__}: {detail})"
             ) from None
-        arrays = {name: array for name, array in found.arrays.items() if array.size}
+        arrays = {name: array for name, array in stored.arrays.items() if array.size}
         npz.save_file(arrays, Path(request.path))
-        return WeightsRead(found.norms, dict(found.quantised), dict(found.places))
+        return WeightsRead(stored.norms, dict(stored.quantised), dict(stored.places))

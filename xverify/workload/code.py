@@ -78,16 +78,16 @@ def make(file: str, name: str, project: str) -> Any:  # a model of any framework
     module = load_module(path.parent, path.stem, siblings=False)
     if not hasattr(module, name):
         raise Failed(f"{path.name} has no {name!r}{nearest(name, [each for each in vars(module) if each[0] != '_'])}")
-    found = getattr(module, name)
-    if not (inspect.isclass(found) or inspect.isroutine(found) or isinstance(found, functools.partial)):
-        return found
-    needed = [each.name for each in _parameters(found) if each.default is each.empty and each.kind not in VARIADIC]
+    made = getattr(module, name)
+    if not (inspect.isclass(made) or inspect.isroutine(made) or isinstance(made, functools.partial)):
+        return made
+    needed = [each.name for each in _parameters(made) if each.default is each.empty and each.kind not in VARIADIC]
     if needed:
         raise Failed(
             f"{path.name}: {name} needs the argument {', '.join(needed)}; write a function without arguments that calls it, "
             "and name that one"
         )
-    return found()
+    return made()
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -74,10 +74,10 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if path is None or not fullname.startswith(MODELS):
             return None
-        found = PathFinder.find_spec(fullname, path, target)
-        if found is not None and type(found.loader) is SourceFileLoader:
-            found.loader = _Loader(found.loader.name, found.loader.path)
-        return found
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
 
 
 class _Loader(SourceFileLoader):

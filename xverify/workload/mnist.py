@@ -33,14 +33,14 @@ def read(paths: list[Path], classes: int) -> Images:
 
 def _idx(path: Path, magic: int, axes: int) -> NDArray[np.uint8]:
     """The array of an IDX file: the magic number and the size of each axis as big-endian 32-bit numbers, then the bytes."""
-    found = content(path)
-    header, found_magic = 4 * (1 + axes), int.from_bytes(found[:4], "big")
-    if len(found) >= 4 and found_magic != magic:
+    data = content(path)
+    header, found_magic = 4 * (1 + axes), int.from_bytes(data[:4], "big")
+    if len(data) >= 4 and found_magic != magic:
         raise UsageError(
             f"{path}: its magic number is {found_magic}, this file's is {magic}: download it again, or rename it"
         )
-    if len(found) < header:
-        check_size(path, header, found)
-    shape = np.frombuffer(found[4:header], ">u4").tolist()
-    check_size(path, header + math.prod(shape), found)
-    return np.frombuffer(found, np.uint8, offset=header).reshape(shape)
+    if len(data) < header:
+        check_size(path, header, data)
+    shape = np.frombuffer(data[4:header], ">u4").tolist()
+    check_size(path, header + math.prod(shape), data)
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)

@@ -72,25 +72,25 @@ class Trace:
 
 def trace(graph: Graph, inputs: Mapping[str, Any], turn: bool = False) -> Trace:
     """Evaluate a graph in float64, and keep a sketch of every value. turn: see ``sketch``."""
-    found = Trace(graph, quantised=quantises(graph))
+    traced = Trace(graph, quantised=quantises(graph))
     for name in graph.inputs:
         if isinstance(inputs.get(name), np.ndarray):
-            found.sketches[name] = sketch(inputs[name], turn)
-            found.data.add(name)
+            traced.sketches[name] = sketch(inputs[name], turn)
+            traced.data.add(name)
     for node in graph.nodes:
-        if node.op not in ("Shape", "Size") and any(name in found.data for name in node.uses):
-            found.data |= {name for name in node.outputs if name}
+        if node.op not in ("Shape", "Size") and any(name in traced.data for name in node.uses):
+            traced.data |= {name for name in node.outputs if name}
 
     def after(node: Node, arguments: Sequence[Value | None], outputs: Sequence[Value]) -> None:
         if node.op == "QuantizeLinear":
-            found.ranges.update((node.name, says) for says in _badly_scaled(node, arguments))
+            traced.ranges.update((node.name, says) for says in _badly_scaled(node, arguments))
         for name, value in zip(node.outputs, outputs):
             if name and isinstance(value.exact, np.ndarray) and value.exact.dtype.kind in "fiub":
-                found.sketches[name] = sketch(value.exact, turn)
+                traced.sketches[name] = sketch(value.exact, turn)
 
     evaluation = Evaluation(after=after)
     evaluation.run(graph, given(evaluation, graph, inputs))
-    return found
+    return traced
 
 
 def quantises(graph: Graph) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ....weights.candidates import share
+from ....weights.origins import share
 from ..model import Body, Node
 from ..source import source
 from ..values import Named

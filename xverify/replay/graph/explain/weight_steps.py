@@ -65,20 +65,20 @@ def beyond_steps(graph: Graph, reference: Graph) -> StepsCompared:
 
     A value is right when it is at most one step from the reference's, or at the end of its range where the reference's lies beyond.
     """
-    found = StepsCompared()
-    pairs = list(_pairs(graph, reference, found))
-    found.count = len(pairs)
+    steps = StepsCompared()
+    pairs = list(_pairs(graph, reference, steps))
+    steps.count = len(pairs)
     wrong = [pair for pair in pairs if not pair.right]
     excused = equalised([(pair.weight, pair.partner.values) for pair in wrong], graph, reference)
     for pair in wrong:
         if id(pair.weight) in excused:
-            found.count -= 1
-            found.skipped[_called(pair.weight)] = "their channels are scaled, and those of another layer by the inverse"
+            steps.count -= 1
+            steps.skipped[_called(pair.weight)] = "their channels are scaled, and those of another layer by the inverse"
         else:
-            found.wrong.append(_sentence(pair))
+            steps.wrong.append(_sentence(pair))
     for name in unread(graph):
-        found.skipped[name] = "their format is not read"
-    return found
+        steps.skipped[name] = "their format is not read"
+    return steps
 
 
 def _pairs(graph: Graph, reference: Graph, found: StepsCompared) -> Iterator[Compared]:

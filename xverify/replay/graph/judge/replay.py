@@ -62,9 +62,9 @@ def replay(
     samples: number of perturbed evaluations of each node.
     """
     passes = [EXACT, *(Perturbed(Noise(seed + index)) for index in range(samples)), OWN]
-    found = _Replay(graph, captured, passes)
-    found.run(graph, given(found, graph, inputs))
-    return GraphReport(tuple(found.findings), found.compared, tuple(found.left_out), found.unsupported)
+    replayed = _Replay(graph, captured, passes)
+    replayed.run(graph, given(replayed, graph, inputs))
+    return GraphReport(tuple(replayed.findings), replayed.compared, tuple(replayed.left_out), replayed.unsupported)
 
 
 class _Replay(Evaluation):
@@ -102,9 +102,13 @@ class _Replay(Evaluation):
         """The value with which the evaluation goes on."""
         if name not in returned:
             return value
-        found = returned[name]
-        fits = isinstance(value.exact, _Unknown) or isinstance(found, list) or np.shape(found) == np.shape(value.exact)
-        return self.value(found) if fits else value
+        returned_value = returned[name]
+        fits = (
+            isinstance(value.exact, _Unknown)
+            or isinstance(returned_value, list)
+            or np.shape(returned_value) == np.shape(value.exact)
+        )
+        return self.value(returned_value) if fits else value
 
     def _returned(self, node: Node) -> Named:
         """What the runtime returned for the outputs of a node."""
@@ -135,25 +139,29 @@ class _Replay(Evaluation):
         index: int,
         terms: int,
     ) -> Finding:
-        found = returned[node.outputs[index]]
+        returned_value = returned[node.outputs[index]]
         if not isinstance(value.exact, np.ndarray):
             return place.incomparable("the runtime returned an array, and the file says a sequence", terms)
-        if found.shape != value.exact.shape:
-            return place.incomparable(f"shape {list(found.shape)}, and the file says {list(value.exact.shape)}", terms)
-        if value.is_float != (dtype_of(found) in UNITS) or (not value.is_float and found.dtype != value.dtype):
-            return place.incomparable(f"type {found.dtype}, and the file says {value.dtype}", terms)
-        if not found.size:
+        if returned_value.shape != value.exact.shape:
+            return place.incomparable(
+                f"shape {list(returned_value.shape)}, and the file says {list(value.exact.shape)}", terms
+            )
+        if value.is_float != (dtype_of(returned_value) in UNITS) or (
+            not value.is_float and returned_value.dtype != value.dtype
+        ):
+            return place.incomparable(f"type {returned_value.dtype}, and the file says {value.dtype}", terms)
+        if not returned_value.size:
             return place.identical(terms)
         quantised = (node.domain, node.op) in UNROUNDED or node.op == "DynamicQuantizeLinear"
         if quantised and not value.is_float:
-            return judge_steps(place, node, inputs, found, index, returned, terms)
+            return judge_steps(place, node, inputs, returned_value, index, returned, terms)
         if not value.is_float:
-            same = np.array_equal(found, value.exact)
-            wrong = f"{int(np.sum(found != value.exact))} of {found.size} whole numbers differ"
+            same = np.array_equal(returned_value, value.exact)
+            wrong = f"{int(np.sum(returned_value != value.exact))} of {returned_value.size} whole numbers differ"
             return place.identical(terms) if same else place.incomparable(wrong, terms)
-        finding = self._judge_floats(place, node, inputs, value, found, terms)
+        finding = self._judge_floats(place, node, inputs, value, returned_value, terms)
         if finding.verdict > Verdict.EQUAL and finding.rounding is None and inputs and inputs[0] is not None:
-            finding = replace(finding, rounding=approximation(node, inputs[0].exact, value.exact, found))
+            finding = replace(finding, rounding=approximation(node, inputs[0].exact, value.exact, returned_value))
         return finding
 
     def _judge_floats(

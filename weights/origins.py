@@ -14,8 +14,8 @@ from .stored import BatchNorm, Fold, Stored, fold, folds
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """An array of the reference, or one that follows from its arrays.
+class Origin:
+    """An array of the reference, or one that follows from its arrays: what an array of a file may come from.
 
     of: the array it follows from. make: makes the array, because all of them together may not fit into memory.
     kind: "same", "folded", or how it is folded wrongly. uses: names of all arrays in it.
@@ -34,13 +34,13 @@ class Candidate:
 
 
 Key = tuple[int, ...]
-Buckets = dict[Key, list[tuple[float, Candidate]]]
+Buckets = dict[Key, list[tuple[float, Origin]]]
 
 
-def buckets(candidates: Iterable[Candidate]) -> Buckets:
-    """The candidates with their sizes (rms), by what stays the same in every order of axes."""
+def buckets(origins: Iterable[Origin]) -> Buckets:
+    """The origins with their sizes (rms), by what stays the same in every order of axes."""
     found: Buckets = {}
-    for each in candidates:
+    for each in origins:
         array = each.array
         found.setdefault(key(array.shape), []).append((rms(array), each))
     return found
@@ -51,26 +51,26 @@ def key(shape: tuple[int, ...]) -> Key:
     return tuple(sorted(size for size in shape if size > 1))
 
 
-def all_candidates(stored: Stored) -> Iterator[Candidate]:
+def all_origins(stored: Stored) -> Iterator[Origin]:
     """The arrays themselves, and every layer with its batch norm folded in once and, where the layer is known, twice."""
     for name in stored.arrays:
-        yield Candidate(name, partial(stored.arrays.__getitem__, name), "same", frozenset({name}))
-    yield from folded_candidates(stored)
+        yield Origin(name, partial(stored.arrays.__getitem__, name), "same", frozenset({name}))
+    yield from folded_origins(stored)
     for how in folds(stored):
         if how.norm.weight:
             yield from folded_layer(stored, how, "twice", 2)
 
 
-def folded_candidates(stored: Stored) -> Iterator[Candidate]:
+def folded_origins(stored: Stored) -> Iterator[Origin]:
     """Every layer with its batch norm folded in."""
     for how in folds(stored):
         yield from folded_layer(stored, how)
 
 
-def folded_layer(stored: Stored, how: Fold, kind: str = "folded", times: int = 1) -> Iterator[Candidate]:
+def folded_layer(stored: Stored, how: Fold, kind: str = "folded", times: int = 1) -> Iterator[Origin]:
     """The weight and the bias of one layer with its batch norm folded in."""
     for index, of in enumerate((how.layer, how.bias or how.norm.beta or how.layer)):
-        yield Candidate(of, partial(_part, stored, how, times, index), kind, how.uses, how.norm)
+        yield Origin(of, partial(_part, stored, how, times, index), kind, how.uses, how.norm)
 
 
 def _part(stored: Stored, how: Fold, times: int, index: int) -> Array:
