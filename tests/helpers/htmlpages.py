@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-VOID = {"meta"}  # HTML has no end tag for them
+VOID = {"meta", "wbr"}  # HTML has no end tag for them
 
 
 class Page(HTMLParser):

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..results.records import LayerError, Result, Row, Sample
+from ..results.layers import OUTPUT
+from ..results.records import LayerError, Layers, Result, Row, Sample
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
@@ -77,13 +78,12 @@ class Strip(Drawing):
     """R of every layer of a row in the order of computation. The paths are of the layers that are EQUAL, and of all others.
 
     faults: the first layers that are not EQUAL, in place of the path. equal: the same of those that are, where they are few.
-    width: of a line of the paths. count: of all layers.
+    width: of a line of the paths. says: how many layers and outputs there are.
     """
 
     faults: tuple[Fault, ...]
     equal: tuple[Fault, ...]
     width: float
-    count: int
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def strip(row: Row) -> Strip | None:
     if layers is None or not layers.layers:
         return None
     bottom = 120.0
-    right = all(layer.verdict <= Verdict.EQUAL for layer in layers.layers)
+    right = all(_worst(layer) < 100.0 for layer in layers.layers)
     down = logarithmic(LOW, 100.0 if right else HIGH, bottom, TOP)
     width = WIDTH / len(layers.layers)
     wide = min(max(0.8 * width, 3.0), 24.0)
@@ -238,8 +238,15 @@ def strip(row: Row) -> Strip | None:
         limits=tuple(Tick(down(limit), f"{limit:g}") for limit in (limits.EQUAL_R, limits.DRIFT_R)),
         down=tuple(Tick(down(10.0**power), power_label(power)) for power in ((0, 1, 2) if right else (0, 3, 6))),
         width=max(min(0.8 * width, 12.0), 0.5),
-        count=len(layers.layers),
+        says=_layers_and_outputs(layers),
     )
+
+
+def _layers_and_outputs(found: Layers) -> str:
+    outputs = sum(layer.layer.startswith(OUTPUT) for layer in found.layers)
+    count = len(found.layers) - outputs
+    says = f"{count} layer{'' if count == 1 else 's'}"
+    return f"{says} and the output" if outputs == 1 else f"{says} and {outputs} outputs" if outputs else says
 
 
 def _worst(layer: LayerError) -> float:

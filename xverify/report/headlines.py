@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..results.records import Result, Row
+from ..results.records import FAILS, Result, Row
 from ..results.verdicts import SEVERITY, Outcome, Verdict
 from .content import of_files, verdict
 
@@ -78,7 +78,8 @@ def rest(result: Result) -> str:
         others = f"{right} {what}s are" if right > 1 else f"{what} is"
         return f"The other {others} EQUAL." if right else ""
     subject = f"All {right} {what}s are" if right > 1 else f"The only {what} is"
-    return f"{subject} EQUAL: nothing differs by more than rounding."
+    precisions = "" if not any(row.at_precision for row in result.rows) else " to the precision of the file"
+    return f"{subject} EQUAL: nothing differs by more than rounding{precisions}."
 
 
 def _rank(row: Row) -> int:
@@ -96,7 +97,8 @@ def _name(result: Result, row: Row) -> str:
 def _of_row(row: Row) -> Iterator[tuple[str, str, str]]:
     """(what is wrong, its verdict, the cause) of a row that is not right."""
     if row.misses_gate:
-        yield "misses its condition", "FAIL", row.gate
+        conditions = sorted(row.gate.split("; "), key=lambda each: FAILS not in each)  # what does not hold first
+        yield "misses its condition", "FAIL", "; ".join(conditions)
     elif row.accepted and row.outcome not in (Verdict.IDENTICAL, Verdict.EQUAL):
         yield f"is {row.outcome}, and is accepted", Verdict.DRIFT, row.gate
     elif row.error is not None and row.error.verdict > Verdict.EQUAL:
@@ -109,17 +111,28 @@ def _of_row(row: Row) -> Iterator[tuple[str, str, str]]:
 
 
 def _cause(row: Row) -> str:
-    """The largest fault of a row with a verdict."""
+    """The largest fault of a row with a verdict, the second one where it is told as briefly, and how many more there are."""
     error = row.error
     assert error is not None
     check = row.training.first if row.training is not None else None
     causes = error.causes() or ([f"{check.label}: {check.says}"] if check is not None else [])
+    faults = error.layers.faults if error.layers is not None else ()
+    if len(faults) > 1 and causes and causes[0] == faults[0].says:
+        return _of_faults([each.says for each in faults])
     first, *others = causes[0].split("; ") if causes else [""]
     for clause in others:
         if len(first) + len(clause) > BRIEF:
             break
         first += f"; {clause}"
     return _shortened(first)
+
+
+def _of_faults(faults: Sequence[str]) -> str:
+    """The first of several faults, the second one where there is room, and how many more there are."""
+    shown = 2 if len(faults[0]) + len(faults[1]) <= LONGEST else 1
+    more = len(faults) - shown
+    rest = [f"and {more} more fault{'' if more == 1 else 's'}"] if more else []
+    return "; ".join([*map(_shortened, faults[:shown]), *rest])
 
 
 def _shortened(text: str) -> str:

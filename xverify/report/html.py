@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 LONGEST_NAME = 120  # characters
 DRAWING = re.compile(r"[MLHVZhlmv0-9. -]*")  # what the path of a drawing consists of
+BREAKS = re.compile(r"[-|]\S|\S{24}")  # a word that a browser breaks at a hyphen or a bar, and one that is long
+AFTER = re.compile(r"(?<=[/,])(?=[^/,])")
 # A verdict or status -> its colour; all others are bad.
 TONES: dict[str, str] = {
     **dict.fromkeys((Outcome.PASS, Verdict.IDENTICAL, Verdict.EQUAL, SpeedVerdict.FASTER), "good"),
@@ -61,7 +63,7 @@ def template(name: str) -> Template:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters.update(tone=tone, edge=_edge, drawing=_drawing, name=_name, pieces=pieces, one_line=one_line)
-    made.filters.update(percent=_percent, anchor=_anchor, meaning=terms.meaning)
+    made.filters.update(percent=_percent, anchor=_anchor, whole=_whole, meaning=terms.meaning)
     made.globals.update(numbers=numbers)
     return made.get_template(name)
 
@@ -86,6 +88,19 @@ def tone(verdict: str) -> str:
 def _edge(row: Row) -> str:
     """The class of the line of a row."""
     return f"{tone(Outcome.FAIL if row.misses_gate else Verdict.EQUAL if row.accepted else content.verdict(row))}-edge"
+
+
+def _whole(text: str) -> object:
+    """A text whose words are broken at no hyphen and no bar; a long one is broken after a comma or a slash."""
+    from markupsafe import Markup
+
+    words = (str(escape(word)) for word in one_line(text).split(" "))
+    return Markup(" ".join(_unbroken(word) if BREAKS.search(word) else word for word in words))
+
+
+def _unbroken(word: str) -> str:
+    """A word with its parts, between which a line may end."""
+    return "<wbr>".join(f'<span class="whole">{part}</span>' for part in AFTER.split(word))
 
 
 def _percent(place: float) -> str:

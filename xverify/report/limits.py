@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..results.records import Result
-from .bounded import bounded
+from .bounded import bounded, in_short
 from .conditions import command
 
 HEADING, MORE = "Limits:", "--details prints more"
@@ -32,6 +32,11 @@ def too_noisy(result: Result) -> list[str]:
     return _of_tasks(result, _too_noisy)
 
 
+def too_noisy_in_short(result: Result) -> list[str]:
+    """A sentence for each task whose speeds do not count."""
+    return _of_tasks(result, _in_short)
+
+
 def _of_tasks(result: Result, facts_of: Callable[[Result], Iterator[str]]) -> list[str]:
     """The facts about all tasks. One that does not hold for all of them begins with the name of the task."""
     tasks_of: dict[str, list[str]] = {}
@@ -44,9 +49,18 @@ def _of_tasks(result: Result, facts_of: Callable[[Result], Iterator[str]]) -> li
 
 
 def _too_noisy(result: Result) -> Iterator[str]:
-    if result.noise.dropped and result.noise.refusal:
+    if _is_noisy(result):
         yield f"TOO NOISY for a verdict on speed: {result.noise.refusal}"
         yield from bounded(result)
+
+
+def _in_short(result: Result) -> Iterator[str]:
+    if _is_noisy(result):
+        yield "; ".join(filter(None, ["TOO NOISY for a verdict on speed", in_short(result)]))
+
+
+def _is_noisy(result: Result) -> bool:
+    return bool(result.noise.dropped and result.noise.refusal)
 
 
 def _lines(facts: list[str]) -> list[str]:
