@@ -77,6 +77,15 @@ def test_a_page_has_a_chart_for_each_series_and_every_change(tmp_path):
     assert "residual / noise floor, with the limits of EQUAL (3) and DRIFT (10)" in text
 
 
+def test_the_first_screen_says_what_is_worse_and_charts_without_a_change_are_closed(tmp_path):
+    keep(tmp_path / "results", result(1), result(2, verdict="DIFFERENT", rho=900.0))
+    assert main(["history", "--results", str(tmp_path / "results"), "--html", str(tmp_path / "page.html")]) == 1
+    page = (tmp_path / "page.html").read_text()
+    first_screen = " ".join(Page(page, between=" ").text.partition("newest verdict")[0].split())
+    assert "mlp, forward, jittor : verdict EQUAL → DIFFERENT; reason: " in first_screen
+    assert [part.count("<summary>Its results") for part in page.split("<section")[1:]] == [0, 1]
+
+
 def test_points_are_inside_of_their_drawing(tmp_path):
     text = write_page("many", tmp_path).read_text()
     places = [(float(x), float(y)) for x, y in re.findall(r"M(-?[0-9.]+) (-?[0-9.]+)", text)]

@@ -11,6 +11,7 @@ from .tables import Connection
 
 MOST_DRAWN = 60  # series with a chart
 MOST_LISTED = 1000  # series in the table
+MOST_HEADLINES = 12  # series that are worse, on the first screen
 MOST_CHANGES = 30  # of one series that are listed
 # Standing of a series, or effect of a change -> its colour.
 TONES = {REGRESSED: "bad", IMPROVED: "good", CHANGED: "warn", SAME: "good", WORSE: "bad", BETTER: "good", OTHER: "warn"}
@@ -26,6 +27,7 @@ def page(history: History, connection: Connection) -> str:
         charts=[chart(each, points[each.number]) for each in history.series[:MOST_DRAWN]],
         height=HEIGHT,
         most_changes=MOST_CHANGES,
+        most_headlines=MOST_HEADLINES,
         notes=list(words.skipped(history)),
         rule=RULE,
         tones=TONES,

@@ -92,6 +92,12 @@ def _meanwhile(change: Change) -> str:
     return f"changed at the same time: {shown}{f' and {more} more' if more > 0 else ''}"
 
 
+def headline(series: Series) -> str:
+    """What is worse in the newest result of a series, and why."""
+    worse = next(each for each in series.changes if each.newest and each.effect == WORSE)
+    return "; ".join([what(worse), *list(remarks(worse))[:1]])
+
+
 def remarks(change: Change) -> Iterator[str]:
     """The reason of a verdict, and what changed at the same time."""
     if change.measure == VERDICT and change.reason and change.effect != BETTER:
