@@ -1,15 +1,16 @@
-"""What the terms of a report mean, each in one sentence. docs/glossary.md and docs/report.md say more."""
+"""What the terms of a report mean, each in a sentence or two, with which the entry of docs/glossary.md begins."""
 
 from __future__ import annotations
 
-SUBJECT = "One framework in one mode, such as torch:eager; in a check, one file in one runtime."
-RHO = "The error of an output divided by the error that rounding explains. Up to 3 is EQUAL."
+RHO = "The error of an output / the error that rounding explains. Up to 3 is EQUAL."
 RATE = "Items that are computed in a second, with the 95% interval. A figure that is struck out does not count."
 # Term -> its meaning. The titles of columns are among them.
 TERMS: dict[str, str] = {
-    "subject": SUBJECT,
+    "FPS": RATE,
+    "subject": "One framework in one mode, written `torch:eager`; in a check, one file in one runtime.",
     "file": "One model file in one runtime.",
-    "question": "runtime: does the runtime compute what the file says? conversion: does the file say what the reference says?",
+    "question": "What a row of a check answers. runtime: does the runtime compute what the file says? "
+    "conversion: does the file say what the reference says?",
     "verdict": "IDENTICAL, EQUAL, DRIFT, UNTESTED, DIFFERENT or INVALID; or why there is none.",
     "IDENTICAL": "The same as the reference's float32 outputs to the last bit.",
     "EQUAL": "Different from the reference by rounding alone.",
@@ -17,15 +18,15 @@ TERMS: dict[str, str] = {
     "UNTESTED": "Nothing was compared that could have shown a fault.",
     "DIFFERENT": "Another computation than the reference's.",
     "INVALID": "Not comparable: another shape, NaN or other weights.",
-    "noise floor": "What rounding can make of a value. It is measured.",
+    "noise floor": "What rounding can make of a value, a tensor or an output. It is measured.",
     "residual": "The difference from the exact value.",
-    "R": "Residual / noise floor of a layer. Up to 4 is EQUAL.",
-    "C": "The same for the worst group of values of a layer. Up to 15 is EQUAL.",
+    "R": "Residual / noise floor of a tensor of a layer. Up to 4 is EQUAL.",
+    "C": "Residual / noise floor of the worst group of values of a layer. Up to 15 is EQUAL.",
     "ρ": RHO,
-    "residual / noise floor": f"ρ. {RHO}",
-    "residual / float32's": "The error divided by that of the reference's own float32 run. Up to 10 is EQUAL.",
+    "residual / noise floor": RHO,
+    "residual / float32's": "The error / that of the reference's own float32 run. Up to 10 is EQUAL.",
     "detection limit": "The smallest relative error that would not have been EQUAL.",
-    "relative error": "rms of the error / rms of the reference, of the worst output.",
+    "relative error": "Root mean square (rms) of the error / that of the reference, of the worst output.",
     "mean |Δ|": "Mean absolute error.",
     "max |Δ|": "Largest absolute error.",
     "layers": "How many layers were judged one by one, of how many; or how many differ.",
