@@ -21,13 +21,13 @@ COLUMNS, LINES = 80, 24
 TOKENS = re.compile(r"\x1b\[[?\d;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+")
 
 
-def in_terminal(folder, *arguments, columns=COLUMNS, process=False, **environment):
+def in_terminal(folder, *arguments, columns=COLUMNS, lines=LINES, process=False, **environment):
     """Run a command whose output goes to a terminal. Returns its code, all that it wrote, and the lines that stay on the screen.
 
     It runs in a fork of this process, and so do its workers. process: in a new process.
     """
     master, terminal = pty.openpty()
-    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     written = []
 
     def read():
@@ -56,11 +56,14 @@ def in_terminal(folder, *arguments, columns=COLUMNS, process=False, **environmen
     reader.join(10)
     os.close(master)
     raw = b"".join(written).decode()
-    return SimpleNamespace(code=code, raw=raw, screen=screen(raw))
+    return SimpleNamespace(code=code, raw=raw, screen=screen(raw, lines))
 
 
-def screen(raw):
-    """The lines that a terminal shows in the end. A line that is too long for it is not broken here."""
+def screen(raw, height=LINES):
+    """The lines that a terminal of this height shows in the end, and above them those that scrolled away, which nothing can erase.
+
+    A line that is too long for it is not broken here.
+    """
     lines, row, column = [""], 0, 0
     for token in TOKENS.findall(raw):
         if token == "\n":
@@ -70,7 +73,8 @@ def screen(raw):
             column = 0
         elif token.startswith("\x1b["):
             count, action = token[2:-1], token[-1]
-            row -= int(count or 1) if action == "A" else 0
+            if action == "A":
+                row = max(row - int(count or 1), len(lines) - height, 0)
             if action == "K":
                 lines[row] = ""
         else:

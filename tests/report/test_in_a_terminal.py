@@ -41,6 +41,19 @@ def test_one_table_is_drawn_and_erased_and_the_report_stays(port):
     assert sum(line.startswith("Limits: 4 input cases") for line in done.screen) == 1
 
 
+def test_what_scrolled_away_stays():
+    assert screen("a\r\nb\r\nc\x1b[2A\rx", 2) == ["a", "x", "c"]
+
+
+def test_nothing_of_the_table_stays_where_it_has_more_lines_than_the_terminal(port):
+    done = run(port, lines=6)
+    assert done.code == 0, done.raw
+    assert "time left" in done.raw
+    text = "\n".join(done.screen)
+    assert not any(word in text for word in ("time left", "phase", "warming up", "importing", "waiting")), text
+    assert done.screen[-2].startswith("PASS port: 2 of 2 subjects EQUAL"), text
+
+
 @pytest.mark.parametrize("columns", [80, 140])
 @pytest.mark.parametrize("more", [(), ("--details",), ("--layers",)], ids=["short", "details", "layers"])
 def test_every_line_fits_and_the_errors_stay(port, columns, more):

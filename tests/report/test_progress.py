@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import FAULTY, write_folder
@@ -44,9 +45,11 @@ def test_quiet_prints_nothing(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def shown(tell):
+def shown(tell, height=25):
     """What a terminal of 100 columns shows after these calls, without what was erased."""
-    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None, highlight=False)
+    console = Console(
+        file=io.StringIO(), width=100, height=height, force_terminal=True, color_system=None, highlight=False
+    )
     display = Live(console=console, auto_refresh=False)
     tell(LiveProgress(display))
     console.file = io.StringIO()
@@ -65,6 +68,34 @@ def test_every_subject_has_a_line_in_the_live_table():
     assert head == "subject phase progress time left"
     assert set(rule) == {"─"}
     assert lines == ["reference computing 3 min", "jittor warming up [fast] 2 s"]
+
+
+def test_a_table_of_many_subjects_fits_into_the_terminal_and_shows_those_that_work():
+    def tell(listener):
+        for number in range(40):
+            listener.phase(f"subject{number}", "building the model")
+            listener.note(f"note {number}")
+            if number != 33:
+                listener.ended(f"subject{number}", "")
+        listener.timing(3, 8, 2.0)
+        listener.phase("subject33", "warming up")
+
+    head, _, *lines = shown(tell, height=12)
+    assert head == "subject phase progress time left"
+    assert len(lines) == 9
+    assert "subject33 warming up" in lines
+    assert lines[-4:] == ["and 35 more subjects", "note: note 37", "note: note 38", "note: note 39"]
+
+
+def test_long_work_has_its_time_above_the_table(monkeypatch):
+    seconds = iter([0.0, 0.0, 0.0, 130.0, 130.0, 130.0, 130.0])
+    monkeypatch.setattr("xverify.report.progress.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+
+    def tell(listener):
+        listener.phase("jittor", "warming up")
+        listener.beat("jittor", 130.0, "compiling")
+
+    assert shown(tell) == ["2 min so far", "subject phase progress time left", "─" * 100, "jittor warming up 2 min"]
 
 
 def test_while_blocks_are_timed_one_line_shows_the_rounds():

@@ -27,6 +27,8 @@ REPEAT_SECONDS = 15.0  # seconds between two plain lines about the same long ste
 REDRAW_SECONDS = 0.25  # least seconds between two drawings while blocks are timed in between
 TIMED = "all subjects"  # the name of the line about the timed rounds
 LONGEST_SUBJECT = 28  # characters of a subject in the table
+LONG_SECONDS = 10.0  # after so many, a line above the table says how long it took so far
+LAST = 3  # sentences below the table that stay longer than the lines of subjects that do nothing
 
 
 @contextmanager
@@ -38,7 +40,10 @@ def progress_listener(quiet: bool) -> Iterator[Listener]:
     elif _can_redraw(console):
         # A thread that redraws would use the processor while a block is timed.
         with Live(console=console, transient=True, auto_refresh=False) as display:
-            yield LiveProgress(display)
+            try:
+                yield LiveProgress(display)
+            finally:
+                display.update("")  # rich draws once more at the end
     else:
         yield PlainProgress()
 
@@ -70,6 +75,11 @@ class _Line:
     def wait(self) -> None:
         """Show that the subject does nothing at present."""
         self.doing, self.progress, self.left = "warm" if self.rate else "waiting", "", ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the subject does nothing at present."""
+        return self.over or self.doing in ("warm", "waiting", "judged")
 
     @property
     def cells(self) -> tuple[Text, Text, Text]:
@@ -143,19 +153,44 @@ class LiveProgress(Listener):
         with self.lock:
             yield
             if soon or time.monotonic() - self.drawn >= REDRAW_SECONDS:
-                self.display.update(
-                    Group(self._table(), *(Text(quoted(text)) for text in self.below.values())), refresh=True
-                )
+                self.display.update(self._drawing(), refresh=True)
                 self.drawn = time.monotonic()
 
-    def _table(self) -> Table:
+    def _drawing(self) -> Group:
+        """The table and the sentences below it, in fewer lines than the terminal has: what scrolled away cannot be erased."""
+        console, hidden = self.display.console, 0
+        while True:
+            drawing = self._without(hidden)
+            excess = len(console.render_lines(drawing, pad=False)) - (console.size.height - 1)
+            if excess <= 0 or hidden >= len(self.lines) + len(self.below):
+                return drawing
+            hidden += excess
+
+    def _without(self, count: int) -> Group:
+        """The drawing without so many subjects and sentences: old sentences first, then subjects that do nothing at present."""
+        rows, said = dict(self.lines), dict(self.below)
+        sentences, idle = list(said), [name for name, line in rows.items() if line.is_idle]
+        order: list[tuple[dict[str, _Line] | dict[str, str], str]] = [
+            *((said, key) for key in sentences[:-LAST]),
+            *((rows, name) for name in idle),
+            *((said, key) for key in sentences[-LAST:]),
+            *((rows, name) for name in self.lines if name not in idle),
+        ]
+        for kept, name in order[:count]:
+            del kept[name]
+        hidden, seconds = len(self.lines) - len(rows), time.monotonic() - self.begun
+        above = [f"{numbers.duration(seconds)} so far"] if seconds >= LONG_SECONDS else []
+        below = [*([f"and {hidden} more subjects"] if hidden else []), *said.values()]
+        return Group(*map(Text, above), self._table(rows), *(Text(quoted(text)) for text in below))
+
+    def _table(self, rows: dict[str, _Line]) -> Table:
         table = headed()
         table.expand = True
         table.add_column("subject", no_wrap=True, max_width=LONGEST_SUBJECT)
         table.add_column("phase", ratio=1)
         table.add_column("progress", no_wrap=True, ratio=1)
         table.add_column("time left", no_wrap=True, justify="right")
-        for name, line in self.lines.items():
+        for name, line in rows.items():
             table.add_row(Text(quoted(name)), *line.cells)
         return table
 
