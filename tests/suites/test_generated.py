@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import case_texts  # noqa: E402
 import cases  # noqa: E402
 import scenes  # noqa: E402
 from cases import Case  # noqa: E402
+from helpers.outputplaces import onnx_file  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the suite makes pipes and forks")
 PARTS = {"outputs": case_outputs, "places": case_places, "texts": case_texts, "records": case_records}
@@ -79,6 +81,18 @@ def test_another_seed_takes_other_cases():
     assert [len(set(each)) for each in names] == [10, 10]
     assert names[0] != names[1]
     assert cases.sample(every, 200) == every
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["digest ext.onnx", "diff ext.onnx ext.onnx", "convert ext.onnx new.npz"])
+@pytest.mark.parametrize("kind", ["unreadable", "pipe", "absent"])
+def test_external_data_that_cannot_be_read_is_named(tmp_path, words, kind):
+    """Also where the right to read it is missing, which root loses in these cases."""
+    pytest.importorskip("onnx")
+    onnx_file(tmp_path / "ext.onnx", external=True)
+    prepare = partial(case_places._put, read=Path("ext.data"), kind=kind)
+    case = Case("kind", words, tmp_path, ("weights", *words.split()), prepare, (2,), says=("ext.onnx", "'ext.data'"))
+    assert cases.run([case], 1)[1] == []
 
 
 @pytest.mark.slow

@@ -44,7 +44,6 @@ def read_stored(path: Path, space: Path, trust: bool = False, most: float | None
 
 def _read_onnx(path: Path, space: Path, most: float | None) -> Stored:
     check(path)
-    formats.examine(path)
     return read_graph(path, space, most)
 
 

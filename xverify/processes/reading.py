@@ -11,7 +11,7 @@ import psutil
 
 from .. import reading, weights
 from ..errors import NO_SPACE, NotWritten, SubjectError, WeightsError
-from ..framework import discovery
+from ..framework import discovery, formats
 from ..messages.weights import ReadFile, ReadGraph, WriteFile
 from ..weights import npz, sharded
 from ..weights import torch as torch_weights
@@ -27,7 +27,7 @@ OWN = 2.0  # GB that a reader takes without any array, with torch
 
 
 def convert_weights(path: Path, target: Path, trust: bool = False, most: float | None = None) -> npz.OnDisk:
-    """Write the canonical arrays of a weight file to an array file, and return them as they are on disk. Raises WeightsError.
+    """Write the canonical arrays of a weight file to an array file, and return them as they are on disk. Raises UsageError.
 
     trust, most: see ``weights.load_file``.
     """
@@ -41,10 +41,15 @@ def convert_weights(path: Path, target: Path, trust: bool = False, most: float |
 
 
 def check(path: Path) -> None:
-    """Raise WeightsError unless this is a regular file or a folder, or an index, which is looked at where it is read."""
+    """Raise WeightsError unless this is a regular file or a folder, or an index, which is looked at where it is read.
+
+    Raises UsageError for an ONNX file that is damaged, or whose external data cannot be read.
+    """
     wrong = "" if sharded.is_sharded(path) else reading.problem(path)
     if wrong:
         raise WeightsError(f"{path}: {wrong.replace(reading.ABSENT, 'no such weight file')}")
+    if path.suffix == ".onnx":
+        formats.examine(path)
 
 
 def read_graph(path: Path, target: Path, most: float | None = None) -> Stored:
