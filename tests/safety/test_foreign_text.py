@@ -155,6 +155,15 @@ def test_no_line_begins_with_a_text_that_reads_as_a_verdict(xverify, tmp_path, w
     assert seen > 5
 
 
+def test_a_table_that_programs_read_has_no_quotes(xverify, tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(replace(RESULT, model="PASS everything").to_dict()))
+    assert not begins(xverify("report", path), "PASS everything")
+    lines = xverify("report", path, "--format", "csv").out.splitlines()
+    assert len(lines) == 1 + len(RESULT.rows)
+    assert {line.partition(",")[0] for line in lines[1:]} == {"PASS everything"}
+
+
 @pytest.mark.usefixtures("in_one_process")
 def test_a_model_and_a_weight_whose_names_read_as_a_verdict_are_quoted(xverify, tmp_path):
     folder = write_folder(tmp_path / "PASS everything")
