@@ -6,6 +6,7 @@ import os
 import tempfile
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 from helpers.outputplaces import DEFAULTS, FAST, REPORTS, Place, commands, contents, refused, write_all
 from helpers.sampleresults import RESULT
@@ -14,6 +15,7 @@ from xverify import check, convert, outputs, run
 from xverify.errors import UsageError
 from xverify.report import curves
 from xverify.results.records import plain
+from xverify.weights import save_file
 
 pytestmark = pytest.mark.usefixtures("in_one_process", "faulty_frameworks")
 
@@ -73,6 +75,20 @@ def test_a_file_of_the_user_is_replaced_with_force_alone(name, place, xverify):
         assert f"--{option} {mine} exists, and is no {outputs.KINDS[option][0]} that xverify wrote" in error
         assert error.endswith("; --force replaces it\n")
         assert mine.read_text() == '{"notes": "mine"}'
+
+
+@pytest.mark.slow
+def test_an_exported_model_takes_other_weights_without_force_and_another_graph_with_force_alone(place, xverify):
+    pytest.importorskip("onnx")
+    other = place.folder / "other.npz"
+    save_file({"w": np.full(2, 3, np.float32)}, other)
+    assert xverify("weights", "diff", other, place.m).code == 1
+    assert xverify("weights", "convert", other, place.m).code == 0
+    assert xverify("weights", "diff", other, place.m).code == 0
+    before = place.m.read_bytes()
+    error = refused(xverify, "weights", "convert", other, place.m, "--model", place.port)
+    assert f"TARGET {place.m} exists, and is no file that xverify wrote; --force replaces it" in error
+    assert place.m.read_bytes() == before
 
 
 def test_a_sweep_replaces_no_file_of_the_user(place, xverify):
