@@ -188,12 +188,12 @@ def fitting(shape: Shape, wanted: Shape) -> list[Axes]:
     They are permutations of its axes and, where these do not suffice, permutations with neighbours merged into one axis.
     """
     same = tuple(range(len(shape)))
-    found: list[Axes] = [None] if shape == wanted else []
+    possible: list[Axes] = [None] if shape == wanted else []
     if len(shape) == len(wanted):
-        found += [axes for axes in _permutations(shape, wanted) if axes != same]
-    if not found:
-        found += _merged(shape, wanted)
-    return found[:_MOST_PROPOSED]
+        possible += [axes for axes in _permutations(shape, wanted) if axes != same]
+    if not possible:
+        possible += _merged(shape, wanted)
+    return possible[:_MOST_PROPOSED]
 
 
 def _permutations(shape: Shape, wanted: Shape) -> Iterator[tuple[int, ...]]:

@@ -88,10 +88,10 @@ class _Relating:
             if name not in self.found:
                 self.found[name] = self._different(name, self.file.arrays[name])
                 self.used.add(self.found[name].other)
-        found = [self.found[name] for name in self.file.arrays if name in self.found]
-        found = self._kept_norms(self._dropped_norms(found))
-        told = {each.norm for each in found if each.norm}
-        return [*found, *self._missing(told)]
+        relations = [self.found[name] for name in self.file.arrays if name in self.found]
+        relations = self._kept_norms(self._dropped_norms(relations))
+        told = {each.norm for each in relations if each.norm}
+        return [*relations, *self._missing(told)]
 
     # -- equal arrays -------------------------------------------------------------------------------------------------
 

@@ -47,14 +47,14 @@ class Place:
                 f"{self.path}: {name} has dtype {self.dtype}, which is not read; known: {', '.join((BFLOAT16, *DTYPES))}"
             )
         count = math.prod(self.shape)
-        found: Array = np.fromfile(self.path, kind, count, offset=self.begin)
-        if found.size != count:
-            raise WeightsError(f"{self.path}: {name} has {found.size} values, and its header says {count}")
+        array: Array = np.fromfile(self.path, kind, count, offset=self.begin)
+        if array.size != count:
+            raise WeightsError(f"{self.path}: {name} has {array.size} values, and its header says {count}")
         if self.dtype == BFLOAT16:
-            wide = found.astype(np.uint32)
+            wide = array.astype(np.uint32)
             wide <<= 16
-            found = wide.view(np.float32)
-        return found.reshape(self.shape)
+            array = wide.view(np.float32)
+        return array.reshape(self.shape)
 
 
 class Tensors(Streamed):

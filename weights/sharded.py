@@ -85,16 +85,16 @@ def _found(path: Path) -> tuple[Path | None, list[str]]:
 def _check_numbers(path: Path, shards: list[str]) -> None:
     """Raise WeightsError unless these are all the shards of one model, by the numbers in their names."""
     matched = {name: SHARD.fullmatch(name) for name in shards}
-    first = next((found for found in matched.values() if found), None)
+    first = next((match for match in matched.values() if match), None)
     others = [
-        name for name, found in matched.items() if not (found and first and found.group(1, 3) == first.group(1, 3))
+        name for name, match in matched.items() if not (match and first and match.group(1, 3) == first.group(1, 3))
     ]
     if first is None or others:
         raise WeightsError(
             f"{path}: its .safetensors files are not the shards of one model ({_few(others)}), and no index says which belong "
             f"together; name one of them, or add the index (*{INDEX})"
         )
-    count, have = int(first[3]), {int(found[2]) for found in matched.values() if found}
+    count, have = int(first[3]), {int(match[2]) for match in matched.values() if match}
     if len(have) != count or have != set(range(1, count + 1)):
         missing = next((number for number in range(1, count + 1) if number not in have), None)
         says = f"shard {missing} is missing" if missing is not None else f"it has {len(shards)}"
@@ -118,17 +118,17 @@ def _weight_map(index: Path) -> dict[str, str]:
         raise WeightsError(f"{index}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{index}: not a readable index ({type(error).__name__}: {error})") from None
-    found = told.get("weight_map") if isinstance(told, dict) else None
-    if not isinstance(found, dict) or not found:
+    weight_map = told.get("weight_map") if isinstance(told, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
         raise WeightsError(f"{index}: it has no weight_map, which has the name of each array with that of its file")
-    for name, shard in found.items():
+    for name, shard in weight_map.items():
         if not isinstance(shard, str) or not shard.endswith(safetensors.SUFFIXES):
             raise WeightsError(f"{index}: {name!r} is in {shard!r}, which is not the name of a .safetensors file")
         if Path(shard).name != shard or "\\" in shard or "\0" in shard:
             raise WeightsError(
                 f"{index}: {name!r} is in {shard!r}; a shard must be in the folder of its index, so write its name alone"
             )
-    return found
+    return weight_map
 
 
 def _shard(path: Path, shard: Path) -> Path:

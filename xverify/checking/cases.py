@@ -170,18 +170,18 @@ def _shape(
         raise UsageError(
             f"the file gives input {tensor.name!r} no shape: give it, e.g. --shape {tensor.name}=1x3x224x224"
         )
-    found, guessed = [], []
+    shape, guessed = [], []
     for axis, size in enumerate(tensor.shape):
         if isinstance(size, int):
-            found.append(size)
+            shape.append(size)
             continue
         if size is None or size not in sizes:
             guessed.append(str(size or f"axis {axis}"))
         value = sizes.get(size, 0) if size else 0
-        found.append(value or _guess(tensor.shape, tensor.dtype, axis, guess))
+        shape.append(value or _guess(tensor.shape, tensor.dtype, axis, guess))
         if size:
-            sizes[size] = found[-1]
-    return tuple(found), ", ".join(guessed)
+            sizes[size] = shape[-1]
+    return tuple(shape), ", ".join(guessed)
 
 
 def _guess(shape: tuple[int | str | None, ...], dtype: str, axis: int, size: int | None) -> int:

@@ -26,11 +26,11 @@ def diagnose(pairs: Pairs) -> str:
     ):
         return ""
     plain = _error(exact)
-    found = sorted((_error(changed), says) for says, changed in _changes(exact))
-    if plain < LEAST or not found or not (found[0][0] <= FITS and found[0][0] * BETTER <= plain):
+    fitting = sorted((_error(changed), says) for says, changed in _changes(exact))
+    if plain < LEAST or not fitting or not (fitting[0][0] <= FITS and fitting[0][0] * BETTER <= plain):
         return ""
-    rivals = [says for error, says in found if error <= max(FITS, BETTER * found[0][0])]
-    return found[0][1] if len(rivals) == 1 else " or ".join(rivals[:2])
+    rivals = [says for error, says in fitting if error <= max(FITS, BETTER * fitting[0][0])]
+    return fitting[0][1] if len(rivals) == 1 else " or ".join(rivals[:2])
 
 
 def _error(pairs: Pairs) -> float:

@@ -198,18 +198,18 @@ def unmet(wanted: Iterable[Condition], outputs: Mapping[str, Figures]) -> list[s
 
     outputs: name of an output of the reference -> its figures; an output that the file lacks has none.
     """
-    wanted, found = list(wanted), []
+    wanted, sentences = list(wanted), list[str]()
     for condition in wanted:
         mine = {name: each for name, each in outputs.items() if condition.is_for(name)}
         if not mine:
             known = f"; the outputs are {', '.join(outputs)}" if outputs else ""
-            found.append(f"{condition}: there are no figures of {condition.output or 'any output'}{known}")
+            sentences.append(f"{condition}: there are no figures of {condition.output or 'any output'}{known}")
         for name, each in mine.items():
             if not condition.holds(each):
-                found.append(f"{condition}: {_told(condition, name, each)}")
+                sentences.append(f"{condition}: {_told(condition, name, each)}")
     decided_on = {name for name in outputs for each in wanted if each.is_for(name)}
-    found += [f"no condition decides on the output {name}" for name in outputs if wanted and name not in decided_on]
-    return found
+    sentences += [f"no condition decides on the output {name}" for name in outputs if wanted and name not in decided_on]
+    return sentences
 
 
 def _told(condition: Condition, name: str, figures: Figures) -> str:

@@ -122,14 +122,14 @@ def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Out
     outputs: what the runtime computed.
     """
     few = sum(exact[key].size for key in exact) < FEW_VALUES
-    found: list[Outputs] = []
+    computed: list[Outputs] = []
     while True:
-        index = len(found)
-        found.append(
+        index = len(computed)
+        computed.append(
             compute(opened, _perturbed(inputs, seed), f"perturbed-{index}", float64=True, perturb=seed + index)
         )
-        floors = perturbation_floors(exact, found)
-        if len(found) == SAMPLES or not (
+        floors = perturbation_floors(exact, computed)
+        if len(computed) == SAMPLES or not (
             few or any(_residual(outputs, exact, key) > NEAR * rms(np.asarray(floors[key])) for key in floors)
         ):
             return floors

@@ -199,20 +199,26 @@ class ModelReference:
             prepared = prepare(process, ready)
         asked, paths = self._for_cases(process, cases)
         few = replace(prepared, inputs=paths[0], few_inputs=paths[1])
-        found = truth.evaluate(asked, few, truth.compute_float32(asked, few))
-        if found.inconsistent:
-            raise UsageError(f"--against {self}: {found.inconsistent}")
-        if found.random:
-            return self._told(Absent(found.random), process, prepared, None)
-        says = summary.reference(asked.request, few, None, found, ()).floor
-        modelled = found.noise_floors is not None
+        exact = truth.evaluate(asked, few, truth.compute_float32(asked, few))
+        if exact.inconsistent:
+            raise UsageError(f"--against {self}: {exact.inconsistent}")
+        if exact.random:
+            return self._told(Absent(exact.random), process, prepared, None)
+        says = summary.reference(asked.request, few, None, exact, ()).floor
+        modelled = exact.noise_floors is not None
         meaning = Meaning(
-            found.outputs, found.float32, self._floors(found), modelled, found.precision, says, unmoved=found.unmoved
+            exact.outputs,
+            exact.float32,
+            self._floors(exact),
+            modelled,
+            exact.precision,
+            says,
+            unmoved=exact.unmoved,
         )
         source = ModelSource(asked.folder, asked.request, prepared)
         about = partial(_about_weights, prepared, settings.weights is not None, tools.graphs)
         target = Target(cases, meaning, source=source, about_weights=about)
-        return replace(self._told(target, asked, prepared, found), notes=tuple(_notes(prepared, found)))
+        return replace(self._told(target, asked, prepared, exact), notes=tuple(_notes(prepared, exact)))
 
     def _for_cases(self, process: ReferenceProcess, cases: Cases) -> tuple[ReferenceProcess, tuple[Path, Path]]:
         """The process with a request for these cases, and the files of the cases and of their first items."""

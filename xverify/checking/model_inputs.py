@@ -162,25 +162,27 @@ def arranged(parameters: ParametersRead, opened: Opened, settings: CheckSettings
     """(parameter, input of the file) by position: by --map, by name, or the only ones that are left. Raises UsageError."""
     known, names = (*parameters.needed, *parameters.optional), [tensor.name for tensor in opened.signature.inputs]
     given = settings.map or {}
-    found = {name: other for name, other in given.items() if name in known and other in names}
+    arrangement = {name: other for name, other in given.items() if name in known and other in names}
     for name in names:
-        if plain(name) in known and plain(name) not in found and name not in found.values():
-            found[plain(name)] = name
-    left = [name for name in names if name not in found.values()]
-    lacking = [name for name in parameters.needed if name not in found] or [name for name in known if name not in found]
+        if plain(name) in known and plain(name) not in arrangement and name not in arrangement.values():
+            arrangement[plain(name)] = name
+    left = [name for name in names if name not in arrangement.values()]
+    lacking = [name for name in parameters.needed if name not in arrangement] or [
+        name for name in known if name not in arrangement
+    ]
     if len(left) == len(lacking) == 1:
-        found[lacking[0]] = left[0]
+        arrangement[lacking[0]] = left[0]
     if not known and parameters.others and len(names) == 1:
         return [(names[0], names[0])]
-    ordered = [name for name in known if name in found]
-    complete = set(parameters.needed) <= set(found) and len(found) == len(names)
+    ordered = [name for name in known if name in arrangement]
+    complete = set(parameters.needed) <= set(arrangement) and len(arrangement) == len(names)
     if not complete or ordered != list(known[: len(ordered)]):
         example = f"--map {(lacking or known or ('x',))[0]}={(left or names)[0]}"
         raise UsageError(
             f"the model takes {', '.join(known) or 'no named arguments'}, and the inputs of {opened.path.name} are "
             f"{', '.join(names)}; say which belong together with --map, e.g. {example}, or write a function that takes them"
         )
-    return [(name, found[name]) for name in ordered]
+    return [(name, arrangement[name]) for name in ordered]
 
 
 def _layouts(tensors: Sequence[Tensor], layout: str | None, last: bool) -> Iterator[set[str]]:

@@ -249,13 +249,13 @@ def _exact(sides: Sides, floors: Floors, cases: Sequence[int], narrow: bool = Fa
 
 def _with_ranges(judged: Judged, noise: _Noise, cases: Sequence[int]) -> Judged:
     """The answer with the value that is cut off most, where it is not EQUAL."""
-    found = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) in cases}
-    worst = max(found, key=lambda key: found[key], default="")
-    if judged.error.verdict <= Verdict.EQUAL or not worst or found[worst] < CUT:
+    clipped = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) in cases}
+    worst = max(clipped, key=lambda key: clipped[key], default="")
+    if judged.error.verdict <= Verdict.EQUAL or not worst or clipped[worst] < CUT:
         return judged
     case, _, node = worst.partition("/")
     says = (
-        f"{found[worst]:.1%} of the power of what {node} quantises in case {case} lies outside of its range, and is cut off: "
+        f"{clipped[worst]:.1%} of the power of what {node} quantises in case {case} lies outside of its range, and is cut off: "
         "other inputs may calibrate it better"
     )
     return replace(judged, error=replace(judged.error, reason="; ".join(filter(None, (judged.error.reason, says)))))

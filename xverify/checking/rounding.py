@@ -35,9 +35,14 @@ def _known(own: Meaning, computed: Computed) -> Iterator[tuple[str, Floor]]:
     """(output, rounding of its values) for every output whose rounding is within the limit for rounding of one sign."""
     floors: Floors = own.floors or {}
     for key in floors:
-        exact, found = own.outputs[key], computed.own.get(key)
-        if found is None or found.shape != exact.shape or exact.dtype.kind != "f" or found.dtype.kind != "f":
+        exact, own_output = own.outputs[key], computed.own.get(key)
+        if (
+            own_output is None
+            or own_output.shape != exact.shape
+            or exact.dtype.kind != "f"
+            or own_output.dtype.kind != "f"
+        ):
             continue
-        if noise_ratios(found, exact, exact, floors[key]).whole <= COHERENT_RHO:
+        if noise_ratios(own_output, exact, exact, floors[key]).whole <= COHERENT_RHO:
             with np.errstate(invalid="ignore", over="ignore"):
-                yield key, np.nan_to_num(np.abs(found.astype(np.float64) - exact))
+                yield key, np.nan_to_num(np.abs(own_output.astype(np.float64) - exact))

@@ -148,13 +148,16 @@ class Before:
         if _shapes(outputs) != _shapes(self.outputs):
             return f"the timed calls return {_shapes(outputs)}, and the call that was judged {_shapes(self.outputs)}"
         if own is None:  # the noise of a call is not known without an evaluation in float64
-            found = change(self.outputs, outputs, self.outputs, self.outputs)
-            differs, size = found.large, ""
+            moved = change(self.outputs, outputs, self.outputs, self.outputs)
+            differs, size = moved.large, ""
         else:
             floors = None if own.floors is None else {key: own.floors.get(key, 0.0) for key in self.outputs}
-            found = change(self.outputs, outputs, own.outputs, own.float32, floors)
-            differs, size = found.random, f" ({shown_ratio(found.ratio, 3)} x the noise floor, limit {found.limit:g})"
-        says = f"the outputs of timed calls differ from those of the call that was judged by {found.share:.2g} of the result"
+            moved = change(self.outputs, outputs, own.outputs, own.float32, floors)
+            differs, size = (
+                moved.random,
+                f" ({shown_ratio(moved.ratio, 3)} x the noise floor, limit {moved.limit:g})",
+            )
+        says = f"the outputs of timed calls differ from those of the call that was judged by {moved.share:.2g} of the result"
         return says + size if differs else ""
 
 

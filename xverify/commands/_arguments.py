@@ -185,14 +185,14 @@ def add(parser: Parser, options: Iterable[Option]) -> None:
 
 def values(args: argparse.Namespace, options: Sequence[Option]) -> dict[str, Any]:  # Any: the type of its option
     """Return name -> value of each option, after checking the values. Raises UsageError."""
-    found = {option.name: getattr(args, option.name) for option in options}
+    given = {option.name: getattr(args, option.name) for option in options}
     for option in options:
         if option.repeatable:
-            pairs = found[option.name] or ()
-            found[option.name] = dict(pairs)
+            pairs = given[option.name] or ()
+            given[option.name] = dict(pairs)
             names = [name for name, _ in pairs]
-            twice = [name for name, value in pairs if names.count(name) > 1 and found[option.name][name] != value]
+            twice = [name for name, value in pairs if names.count(name) > 1 and given[option.name][name] != value]
             if twice:
                 raise UsageError(f"{option.flag} is given for {twice[0]!r} with two values")
-    check(options, found)
-    return found
+    check(options, given)
+    return given

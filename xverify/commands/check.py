@@ -58,11 +58,11 @@ def main(args: argparse.Namespace) -> int:
     outputs.check(args, OPTIONS, reads_of(args.files, asked), summary=True, force=args.force)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
-        found = measured(lambda: check(args.files, json=args.json, force=args.force, listener=listener, **settings))
+        written = measured(lambda: check(args.files, json=args.json, force=args.force, listener=listener, **settings))
     out = console()
-    show = partial(render, found.result, out, quiet=args.quiet, by_layer=args.nodes, details=args.details)
-    problem = outputs.delivered(args, of_results([found.result]), show) or found.problem
-    tell_next(found, args, out)
+    show = partial(render, written.result, out, quiet=args.quiet, by_layer=args.nodes, details=args.details)
+    problem = outputs.delivered(args, of_results([written.result]), show) or written.problem
+    tell_next(written, args, out)
     if problem:
         raise problem
-    return found.result.exit_code
+    return written.result.exit_code

@@ -118,12 +118,12 @@ def script(shell: str) -> str:
     functions: dict[str, str] = {}
     offers = _known_values()
     for command, action in _actions(top):
-        found = _offered(command, action, offers)
-        if isinstance(found, Values):
-            vars(action)["complete"] = {shell: found.call(shell)}
-            functions[found.name] = found.function(shell)
-        elif found is not None:
-            vars(action)["complete"] = {"file": shtab.FILE, "folder": shtab.DIRECTORY}[found]
+        offered = _offered(command, action, offers)
+        if isinstance(offered, Values):
+            vars(action)["complete"] = {shell: offered.call(shell)}
+            functions[offered.name] = offered.function(shell)
+        elif offered is not None:
+            vars(action)["complete"] = {"file": shtab.FILE, "folder": shtab.DIRECTORY}[offered]
     text = shtab.complete(top, shell, preamble="\n\n".join(functions.values()))
     return text + BASH_WORDS if shell == "bash" else text
 

@@ -51,12 +51,12 @@ def main(args: argparse.Namespace) -> int:
     asked = _arguments.values(args, OPTIONS)
     with progress_listener(args.quiet) as listener:
         settings = {option.name: asked[option.name] for option in SETTINGS}
-        found = measured(lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings))
-    result, out = found.result, console()
+        written = measured(lambda: convert(args.model, args.out, json=args.json, listener=listener, **settings))
+    result, out = written.result, console()
     if not args.quiet:
         report(result, out, args.nodes, args.details)
     out.print(f"{coloured(content.conclusion(result))} {escape(args.out)}: {escape(conclusion(result, args.accept))}")
-    tell_next(found, args, out)
-    if found.problem:
-        raise found.problem
+    tell_next(written, args, out)
+    if written.problem:
+        raise written.problem
     return result.exit_code

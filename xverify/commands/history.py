@@ -42,12 +42,12 @@ EXIT_CODES = {
 def _date(text: str) -> datetime.datetime:
     """A day or a time in ISO 8601, as UTC without a zone."""
     try:
-        found = datetime.datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))
-        if found.tzinfo is not None:
-            found = found.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+        date = datetime.datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))
+        if date.tzinfo is not None:
+            date = date.astimezone(datetime.timezone.utc).replace(tzinfo=None)
     except (ValueError, OverflowError):
         raise UsageError(f"--since {text}: write a day or a time, e.g. 2026-11-01 or 2026-11-01T18:30") from None
-    return found
+    return date
 
 
 OPTIONS = (
@@ -160,10 +160,10 @@ def _ask(args: argparse.Namespace, connection: Connection) -> Shown:
     from ..history.query import answer
     from ..report.terminal import console
 
-    found = answer(connection, args.sql)
+    shown = answer(connection, args.sql)
     makers = {
-        "markdown": lambda: text.answer_as_markdown(found),
-        "csv": lambda: text.answer_as_csv(found),
-        "json": lambda: text.answer_as_json(found),
+        "markdown": lambda: text.answer_as_markdown(shown),
+        "csv": lambda: text.answer_as_csv(shown),
+        "json": lambda: text.answer_as_json(shown),
     }
-    return Shown(lambda: terminal.answer(found, console()), makers, (), 0)
+    return Shown(lambda: terminal.answer(shown, console()), makers, (), 0)

@@ -53,14 +53,14 @@ def main(args: argparse.Namespace) -> int:
     """Print the table. Return 1 when some optimizer is DIFFERENT from torch's formula and its known variants, otherwise 0."""
     outputs.check(args, OPTIONS, force=args.force)
     adapters = _chosen(args.frameworks)
-    found: list[Probed] = []
+    probed: list[Probed] = []
     with progress_listener(args.quiet) as listener, temporary_folder() as directory:
         for adapter in adapters:
-            found += probe(adapter, directory, args.seed, listener)
-    _print(found, [adapter.name for adapter in adapters])
+            probed += probe(adapter, directory, args.seed, listener)
+    _print(probed, [adapter.name for adapter in adapters])
     if args.json:
-        write_json(plain([asdict(each) for each in found]), args.json)
-    return int(any(each.verdict == Verdict.DIFFERENT for each in found))
+        write_json(plain([asdict(each) for each in probed]), args.json)
+    return int(any(each.verdict == Verdict.DIFFERENT for each in probed))
 
 
 def _chosen(names: str | None) -> list[type[Framework]]:

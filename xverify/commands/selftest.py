@@ -63,21 +63,21 @@ def main(args: argparse.Namespace) -> int:
             print(text, file=sys.stderr, flush=True)
 
     with timing.planted(), timing.busy(args.busy):
-        found = list(timing.checks(args.runs, only, say))
+        checks = list(timing.checks(args.runs, only, say))
     out = console()
     title = "tests of timing" + (", beside a busy process" if args.busy else "")
     table = headed(title)
     for name in ("check", "found", "accepted", ""):
         table.add_column(name)
-    for check in found:
+    for check in checks:
         word = {True: "[green]pass[/]", False: "[bold red]FAIL[/]", None: "[yellow]undecided[/]"}[check.passed]
         table.add_row(escape(check.name), escape(check.found), escape(check.accepted), word)
     out.print(table)
-    failed = [check for check in found if check.passed is False]
-    open_questions = [check for check in found if check.passed is None]
+    failed = [check for check in checks if check.passed is False]
+    open_questions = [check for check in checks if check.passed is None]
     out.print(
-        f"{len(found) - len(failed) - len(open_questions)} passed, {len(failed)} failed, {len(open_questions)} undecided"
+        f"{len(checks) - len(failed) - len(open_questions)} passed, {len(failed)} failed, {len(open_questions)} undecided"
     )
     if args.json:
-        write_json([asdict(check) for check in found], args.json)
+        write_json([asdict(check) for check in checks], args.json)
     return 1 if failed else 4 if open_questions and not args.busy else 0

@@ -67,16 +67,16 @@ def _blocks(worker: Worker, gate: Gate, cases: int, least: int, run: int) -> tup
 
     Two blocks in a row have different inputs, where there are several.
     """
-    found: list[Sample] = []
+    samples: list[Sample] = []
     wanted = [(calls, case) for calls in (0, least, 2 * least) for case in range(cases)]
     for _ in range(ATTEMPTS):
         for calls, case in wanted:
             before = look(worker.pid)
             seconds = worker.ask(Block(case, calls)).seconds
-            found.append(Sample(len(found), case, calls, seconds, run, gate.block(before, look(worker.pid))))
-        quiet = {(sample.calls, sample.case) for sample in found if not sample.dropped}
+            samples.append(Sample(len(samples), case, calls, seconds, run, gate.block(before, look(worker.pid))))
+        quiet = {(sample.calls, sample.case) for sample in samples if not sample.dropped}
         wanted = [each for each in wanted if each not in quiet]
-    return tuple(found)
+    return tuple(samples)
 
 
 def _pairs(worker: Worker, cases: int) -> tuple[tuple[float, float], ...]:

@@ -181,12 +181,12 @@ class Candidate(TimedCandidate):
         if not self.active or self.error is None or not self.timed.outputs:
             return
         with self._stage():
-            found = self._wrong_weights(prepared)
-            if found is None:
-                found = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, self.replayed)
-            if found.verdict > self.error.verdict:
-                reason = f"in process run {self.run + 1}: {found.reason}"
-                self.error = replace(found, reason=reason, timed_cases=self.error.timed_cases)
+            later = self._wrong_weights(prepared)
+            if later is None:
+                later = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, self.replayed)
+            if later.verdict > self.error.verdict:
+                reason = f"in process run {self.run + 1}: {later.reason}"
+                self.error = replace(later, reason=reason, timed_cases=self.error.timed_cases)
 
     def _wrong_weights(self, prepared: Prepared) -> Error | None:
         return judging.wrong_weights(self.built, prepared) if self.built is not None else None

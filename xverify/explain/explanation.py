@@ -128,20 +128,20 @@ class Explainer(Causes):
     def _explain(self, difference: Difference, args: Any) -> FusedLayer | None:
         name = difference.finding.layer
         layer, fused = self.models.layers[name], None
-        found = self._fault(difference, args)
-        if found is None and has_sums(layer):
+        explanation = self._fault(difference, args)
+        if explanation is None and has_sums(layer):
             x = as_float64(flatten(args)[0])
-            found = ROUNDED_SUMS if output_has_rounded_sums(layer, x, difference) else None
-        if found is None:
-            found, fused = self._before_activation(difference, args)
-        if found is None:
-            found = self.code.of_layer(difference, args)
-        if found is None:
+            explanation = ROUNDED_SUMS if output_has_rounded_sums(layer, x, difference) else None
+        if explanation is None:
+            explanation, fused = self._before_activation(difference, args)
+        if explanation is None:
+            explanation = self.code.of_layer(difference, args)
+        if explanation is None:
             self.remaining_searches -= 1
-            found = describe(
+            explanation = describe(
                 difference.captured, difference.floors.exact, lambda exact: fits(difference, exact) is not None
             )
-        self.note(name, found)
+        self.note(name, explanation)
         return fused
 
     def _fault(self, difference: Difference, args: Any) -> Explanation | None:

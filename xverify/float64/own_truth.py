@@ -28,22 +28,22 @@ def truths(steps: Steps, folder: Path, seed: int, repeats: int, times: float = 1
     The arrays are written to ``exact_file`` of each step: "after/name", "change/name" and "gradient/key"; and their noise to
     ``noise_file``.
     """
-    found: list[_Measured] = []
+    measured: list[_Measured] = []
     for number, taken in enumerate(steps.drive()):
         check_losses(taken.losses, number)
         check_weights(taken.after, number)
-        found.append(_Measured(taken, folder, number, steps.batches[number]))
-    if not any(size for name, size in found[0].sizes.items() if not name.endswith(("running_mean", "running_var"))):
+        measured.append(_Measured(taken, folder, number, steps.batches[number]))
+    if not any(size for name, size in measured[0].sizes.items() if not name.endswith(("running_mean", "running_var"))):
         raise Failed(
             "train_step of the reference changes no weight: compute the gradients, and call the step of an optimizer that has "
             "the model's parameters"
         )
     for number, taken in enumerate(steps.drive()):
-        place = found[number].first_change(taken)
+        place = measured[number].first_change(taken)
         if place:
-            return [each.truth() for each in found], f"{place}, step {number}"
-    _measure(found, steps, seed, repeats, times)
-    return [each.truth() for each in found], ""
+            return [each.truth() for each in measured], f"{place}, step {number}"
+    _measure(measured, steps, seed, repeats, times)
+    return [each.truth() for each in measured], ""
 
 
 def write_changed(steps: Steps, folder: Path, change: Change, seed: int, repeats: int) -> None:

@@ -27,10 +27,10 @@ class _Recording(torch.fx.Interpreter):
         self.values: dict[str, Any] = {}
 
     def run_node(self, n: Any) -> Any:
-        found = super().run_node(n)
+        value = super().run_node(n)
         # A later operation may write into the tensor.
-        self.values[n.name] = found.clone() if isinstance(found, torch.Tensor) else found
-        return found
+        self.values[n.name] = value.clone() if isinstance(value, torch.Tensor) else value
+        return value
 
 
 def of_program(framework: pt2.Adapter, model: pt2.Exported, inputs: Mapping[str, Any]) -> Traced:
@@ -168,13 +168,13 @@ def _script_outputs(graph: Any) -> dict[str, Any]:
         return value
 
     (end,) = graph.outputs()
-    found = nested(end)
-    fields = getattr(end.type(), "__str__", str)() if isinstance(found, tuple) else ""
+    values = nested(end)
+    fields = getattr(end.type(), "__str__", str)() if isinstance(values, tuple) else ""
     if "NamedTuple" in fields:
         import re
 
-        found = dict(zip(re.findall(r"(\w+) : ", fields), found))
-    return {name: value for name, value in named(found) if hasattr(value, "debugName")}
+        values = dict(zip(re.findall(r"(\w+) : ", fields), values))
+    return {name: value for name, value in named(values) if hasattr(value, "debugName")}
 
 
 def _argument(node: Any, place: int) -> str:

@@ -179,14 +179,14 @@ def optimizers_by_name(state: Any, model: Any, is_optimizer: Callable[[Any], boo
 
     An optimizer that is the state itself is called "". The first name of each counts.
     """
-    found: Optimizers = {}
+    optimizers: Optimizers = {}
     for name, value in _walk("", state, DEPTH, is_optimizer):
-        if not any(value is other for other in found.values()):
-            found[name] = value
+        if not any(value is other for other in optimizers.values()):
+            optimizers[name] = value
     for name, value in vars(model).items() if hasattr(model, "__dict__") else ():
-        if is_optimizer(value) and not any(value is other for other in found.values()):
-            found[name] = value
-    return found
+        if is_optimizer(value) and not any(value is other for other in optimizers.values()):
+            optimizers[name] = value
+    return optimizers
 
 
 def _walk(path: str, value: Any, depth: int, wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:

@@ -108,7 +108,7 @@ def by_path(values: Any) -> Natives:
     A path joins keys, fields and indices by dots: the two states in ``(y, (h, c))`` are "1.0" and "1.1". The path of a value that
     stands alone is "". Raises Failed when two values have the same path.
     """
-    found: Natives = {}
+    tensors: Natives = {}
 
     def walk(path: str, value: Any) -> None:
         inner = parts(value)
@@ -116,12 +116,12 @@ def by_path(values: Any) -> Natives:
             for key, part in inner:
                 walk(f"{path}.{key}" if path else key, part)
         elif value is not None:
-            if path in found:
+            if path in tensors:
                 raise Failed(f"two outputs have the path {path!r}: a key with a dot is the path of another output")
-            found[path] = value
+            tensors[path] = value
 
     walk("", values)
-    return found
+    return tensors
 
 
 def named_outputs(outputs: Any, names: Sequence[str]) -> Natives:

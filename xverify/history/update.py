@@ -232,11 +232,11 @@ def _conditions(connection: Connection, wanted: set[int]) -> dict[int, dict[str,
     return found
 
 
-def _change(series: int, newest: bool, found: Found, conditions: dict[int, dict[str, str]]) -> Sequence[Any]:
-    before, after = (conditions.get(each.conditions, {}) for each in (found.previous, found.point))
-    reason = found.point.reason if found.measure == VERDICT else ""
+def _change(series: int, newest: bool, change: Found, conditions: dict[int, dict[str, str]]) -> Sequence[Any]:
+    before, after = (conditions.get(each.conditions, {}) for each in (change.previous, change.point))
+    reason = change.point.reason if change.measure == VERDICT else ""
     meanwhile = json.dumps(differing(before, after), ensure_ascii=False)
     return (
-        *(series, found.point.file, found.point.created, newest, found.measure, found.effect, found.before),
-        *(found.after, found.factor, reason, meanwhile),
+        *(series, change.point.file, change.point.created, newest, change.measure, change.effect, change.before),
+        *(change.after, change.factor, reason, meanwhile),
     )

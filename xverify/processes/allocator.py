@@ -43,13 +43,13 @@ def allocator_variables(policy: str, environment: Mapping[str, str], version: tu
     """
     if version is None:
         return dict(environment)
-    found = {name: value for name, value in environment.items() if not name.startswith(VARIABLES)}
-    tunables = [each for each in found.pop(TUNABLES, "").split(":") if each and not each.startswith(MALLOC_TUNABLE)]
+    variables = {name: value for name, value in environment.items() if not name.startswith(VARIABLES)}
+    tunables = [each for each in variables.pop(TUNABLES, "").split(":") if each and not each.startswith(MALLOC_TUNABLE)]
     if tunables:
-        found[TUNABLES] = ":".join(tunables)
+        variables[TUNABLES] = ":".join(tunables)
     if policy == "keep":
-        found |= NEVER | (LARGE if version >= ANY_THRESHOLD else NONE_LARGE)
-    return found
+        variables |= NEVER | (LARGE if version >= ANY_THRESHOLD else NONE_LARGE)
+    return variables
 
 
 def with_huge_pages(environment: Mapping[str, str], version: tuple[int, ...] | None) -> dict[str, str]:

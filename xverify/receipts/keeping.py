@@ -151,22 +151,22 @@ def own_digest(noted: Mapping[str, object]) -> str:
 
 def model_files(folder: ModelFolder) -> list[Path]:
     """The files of the model folder and of its code, without hidden ones. Raises UsageError when there are too many to keep."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     size = 0
     for place in dict.fromkeys((folder.path, folder.code)):
         for here, folders, names in os.walk(place):
             folders[:] = sorted(name for name in folders if name[0] != "." and name not in PASSED_OVER)
             for path in (Path(here, name) for name in sorted(names) if name[0] != "."):
-                if path.is_file() and path not in found:
-                    found[path] = None
+                if path.is_file() and path not in files:
+                    files[path] = None
                     bytes_of = path.stat().st_size
                     size += bytes_of if bytes_of <= LARGEST_FILE else 0
-                if len(found) > MOST_FILES or size > MOST_BYTES:
+                if len(files) > MOST_FILES or size > MOST_BYTES:
                     raise UsageError(
                         f"--receipt: {place} has more than {MOST_FILES} files, or more than {MOST_BYTES >> 20} MiB of them: move "
                         "what the model files do not read to another folder"
                     )
-    return list(found)
+    return list(files)
 
 
 def _simple(value: Any) -> Any:

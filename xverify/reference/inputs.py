@@ -43,9 +43,9 @@ def _given_inputs(process: ReferenceProcess, path: Path, training: Path) -> dict
         raise UsageError(f"{path} is no file of arrays, or it is damaged") from None
     inputs = {case_key(case, name): tensor for case in range(request.cases) for name, tensor in spec.inputs.items()}
     for key, tensor in inputs.items():
-        found, size = arrays.get(key), tensor.sized(request.batch)
-        if found is None or found.shape != size:
-            has = "it is missing" if found is None else f"its shape is {found.shape}"
+        array, size = arrays.get(key), tensor.sized(request.batch)
+        if array is None or array.shape != size:
+            has = "it is missing" if array is None else f"its shape is {array.shape}"
             raise UsageError(f"{path}: {key} of {process.folder.name} must have the shape {size}; {has}")
     if request.trains:
         npz.save_file(arrays, training)

@@ -190,9 +190,9 @@ def _floors(process: ReferenceProcess, prepared: Prepared) -> tuple[messages_ref
     if _one_item_is_enough(process):
         try:
             inputs = first_inputs(process, prepared.few_inputs)
-            reply, found = _measure(process, prepared, inputs)
-            if all(_is_item(found, key, spec.outputs[key.split("/", 1)[1]].sized(1)) for key in found.outputs):
-                return reply, found
+            reply, measured = _measure(process, prepared, inputs)
+            if all(_is_item(measured, key, spec.outputs[key.split("/", 1)[1]].sized(1)) for key in measured.outputs):
+                return reply, measured
         except Refused:  # its code may need several items
             pass
     return _measure_few(process, prepared, 1 if process.state else SAMPLES)
@@ -208,11 +208,11 @@ def _measure_few(
     process: ReferenceProcess, prepared: Prepared, samples: int, cases: tuple[int, ...] = ()
 ) -> tuple[messages_reference.FloorsMeasured, _Measured]:
     """As ``_measure``, on few items of each case; on all where rounding changes decisions, which differ from item to item."""
-    reply, found = _measure(process, prepared, prepared.few_inputs, samples, cases)
+    reply, measured = _measure(process, prepared, prepared.few_inputs, samples, cases)
     if prepared.few_inputs == prepared.inputs or not any(
-        is_vague(found.outputs[key], found.noise[key]) for key in found.outputs
+        is_vague(measured.outputs[key], measured.noise[key]) for key in measured.outputs
     ):
-        return reply, found
+        return reply, measured
     return _measure(process, prepared, prepared.inputs, samples, cases)
 
 

@@ -352,18 +352,18 @@ class BackwardReplay:
 
     def _judge_glue(self) -> None:
         """Judge the glue code where it differs from the capture, and explain a wrong gradient of the loss."""
-        for ((layer, call), index), found in self.glue.items():
-            if len(found.others) < 2:
+        for ((layer, call), index), glue in self.glue.items():
+            if len(glue.others) < 2:
                 continue  # no gradient reached this layer in another pass
-            others = (found.others[Arithmetic.PERTURBED], found.others[Arithmetic.FLOAT32])
-            floors = Floors.between(found.exact, *others, found.axis, self.models.precision.unit)
-            finding = judge(self._place(layer, call, index, UPSTREAM), found.captured, floors, 1, found.axis)
+            others = (glue.others[Arithmetic.PERTURBED], glue.others[Arithmetic.FLOAT32])
+            floors = Floors.between(glue.exact, *others, glue.axis, self.models.precision.unit)
+            finding = judge(self._place(layer, call, index, UPSTREAM), glue.captured, floors, 1, glue.axis)
             if finding.verdict != Verdict.EQUAL:
                 outputs = map(self.capture.load, self.capture.records[layer, call].outputs)
-                logits = next((y for y in outputs if y.shape == found.captured.shape), None)
-                difference = Difference(finding, found.captured, floors, found.axis, finding.terms)
+                logits = next((y for y in outputs if y.shape == glue.captured.shape), None)
+                difference = Difference(finding, glue.captured, floors, glue.axis, finding.terms)
                 if logits is not None and is_through_maximum(difference, logits):
                     self.explained[layer] = THROUGH_MAXIMUM
                     finding = replace(finding, rounding=THROUGH_MAXIMUM)
-            self._explain_underflow(finding, found.captured, found.exact)
+            self._explain_underflow(finding, glue.captured, glue.exact)
             self.findings.append(finding)

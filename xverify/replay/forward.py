@@ -293,18 +293,18 @@ class Replay:
 
     def _joined(self, compared: Compared, pause: Pause, given: Given) -> list[Finding]:
         """The findings on the outputs of a layer, which say that they judge the glue code before it as well."""
-        found = [replace(finding, joined=given.joined) for finding in compared.findings]
-        if all(finding.verdict == Verdict.EQUAL for finding in found):
+        findings = [replace(finding, joined=given.joined) for finding in compared.findings]
+        if all(finding.verdict == Verdict.EQUAL for finding in findings):
             self.blame.right()
-            return found
+            return findings
         if pause.layer not in self.causes.explained and self.glue.recorded:
             args = unflatten(pause.args, given.inputs)
-            differences = [replace(each, finding=finding) for each, finding in zip(compared.differences, found)]
-            found = [
+            differences = [replace(each, finding=finding) for each, finding in zip(compared.differences, findings)]
+            findings = [
                 each.finding if each.equal else self.causes.through_layer(each, pause, args) for each in differences
             ]
-        found = [self.blame.located(finding, pause) for finding in found]
-        return [*self.blame.never_ran(self.capture.load_all(given.files), self.models.layers[pause.layer]), *found]
+        findings = [self.blame.located(finding, pause) for finding in findings]
+        return [*self.blame.never_ran(self.capture.load_all(given.files), self.models.layers[pause.layer]), *findings]
 
     def _answers(self, outputs: list[Tensor]) -> list[list[Tensor]]:
         """The outputs of a captured layer in the arithmetic of each pass: exact, perturbed, float32."""

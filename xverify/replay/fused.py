@@ -120,13 +120,13 @@ class FusedLayers:
             return None
         results = self.in_each_pass(name, args, forward)
         judged = [(self._judge(difference, function, results), key) for key, function in close.items()]
-        fitting = [(found, key) for found, key in judged if found.verdict == Verdict.EQUAL]
+        fitting = [(fused, key) for fused, key in judged if fused.verdict == Verdict.EQUAL]
         if not fitting:
             return None
-        found, activation = min(fitting, key=lambda pair: pair[0].ratio)
+        fused, activation = min(fitting, key=lambda pair: pair[0].ratio)
         if forward is not None:
-            found = self._judge(difference, close[activation], self.in_each_pass(name, args))
-        return FusedLayer(name, activation, captured, results, found, forward)
+            fused = self._judge(difference, close[activation], self.in_each_pass(name, args))
+        return FusedLayer(name, activation, captured, results, fused, forward)
 
     def follow(self, fused: FusedLayer) -> None:
         """Follow the output of this call to the activation of the reference."""

@@ -98,19 +98,19 @@ class InputJudge:
         """
         exact = values[0]
         same_kind = [tensor for tensor in captured if tensor.is_floating_point() == exact.is_floating_point()]
-        found = nearest(same_kind, exact, layer, self.capture.channels_last)
-        if found is not None:
+        fitting = nearest(same_kind, exact, layer, self.capture.channels_last)
+        if fitting is not None:
             given.matched += 1
-            same = same_in_float64(exact, found[1])  # then no copy is made
+            same = same_in_float64(exact, fitting[1])  # then no copy is made
             given.findings.append(
                 self._identical(place, exact)
                 if same
-                else self.judge_one(place, found[1], values, channel_axis(layer, exact.dim()))
+                else self.judge_one(place, fitting[1], values, channel_axis(layer, exact.dim()))
             )
             if given.findings[-1].verdict != Verdict.EQUAL:
-                given.wrong.append((found[1], exact))
-            given.inputs.append(exact if same else as_float64(found[1]))
-            return found[0]
+                given.wrong.append((fitting[1], exact))
+            given.inputs.append(exact if same else as_float64(fitting[1]))
+            return fitting[0]
         padded = padded_image(same_kind, exact, layer, self.capture.channels_last)
         if padded is None:
             given.inputs.append(exact)

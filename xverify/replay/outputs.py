@@ -113,12 +113,12 @@ class OutputJudge:
         for each in floors[: len(captured)]:
             place = ([tensor for tensor, _ in captured], each.exact, layer, self.capture.channels_last)
             whole = nearest(*place)
-            found = whole or cropped_image(*place)
-            if found is None:
+            match = whole or cropped_image(*place)
+            if match is None:
                 break
-            file = next(file for tensor, file in captured if tensor is found[0])
-            captured = [other for other in captured if other[0] is not found[0]]
-            outputs.append((found[1], file if whole else ""))
+            file = next(file for tensor, file in captured if tensor is match[0])
+            captured = [other for other in captured if other[0] is not match[0]]
+            outputs.append((match[1], file if whole else ""))
         return outputs
 
     def _differences(

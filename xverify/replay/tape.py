@@ -149,15 +149,15 @@ class Tape(TorchFunctionMode):
     def behind(self, target: Tensor) -> list[Operation]:
         """The operations from which a tensor was computed, in order, since the last tensors that agree with the port's."""
         start = self._maker(target) if _is_plain(target) else None
-        found: dict[int, Operation] = {}
+        operations: dict[int, Operation] = {}
         left = [start[0]] if start is not None else []
         while left:
             operation = left.pop()
-            if operation.number in found:
+            if operation.number in operations:
                 continue
-            found[operation.number] = operation
+            operations[operation.number] = operation
             left += [each.maker for each in operation.sources if each.maker and each.index not in each.maker.right]
-        return [found[number] for number in sorted(found)]
+        return [operations[number] for number in sorted(operations)]
 
     def value(
         self, target: Tensor, computes: Mapping[Operation, Compute], operations: Sequence[Operation]

@@ -264,10 +264,10 @@ def samples(rows: Iterable[Row]) -> list[Drawing]:
 
 
 def _samples(row: Row) -> Drawing | None:
-    found = [each for each in row.speed.samples if _is_known(each)] if row.speed is not None else []
-    if not found:
+    samples = [each for each in row.speed.samples if _is_known(each)] if row.speed is not None else []
+    if not samples:
         return None
-    ordered = sorted(found, key=lambda each: (each.launch, each.round))
+    ordered = sorted(samples, key=lambda each: (each.launch, each.round))
     shown = ordered[:: math.ceil(len(ordered) / MOST_SAMPLES)]
     times = sorted(each.seconds / each.calls for each in shown)
     top = min(times[-1], 3 * times[len(times) // 2]) * 1.05  # one interruption must not flatten all others
@@ -281,7 +281,7 @@ def _samples(row: Row) -> Drawing | None:
             kept.append(dot(x, y))
         else:
             dropped.append(upright(x, y))
-    says = f"{len(found)} blocks, {sum(each.dropped is not None for each in found)} of them in dropped rounds"
+    says = f"{len(samples)} blocks, {sum(each.dropped is not None for each in samples)} of them in dropped rounds"
     ticks = tuple(Tick(down(value), _time(value, top)) for value in (0.0, top / 2, top))
     paths = {"dots": "".join(kept), "strokes": "".join(dropped)}
     return Drawing(subject=row.subject, says=says, bottom=bottom, down=ticks, paths=paths)

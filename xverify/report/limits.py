@@ -95,12 +95,12 @@ def _of_task(result: Result) -> Iterator[str]:
 def _layers(result: Result) -> Iterator[str]:
     """The subjects whose layers were not all judged one by one."""
     judged = [row.error.layers for row in result.rows if row.error is not None]
-    complete = sum(found is not None and 0 < found.compared == found.known for found in judged)
+    complete = sum(layers is not None and 0 < layers.compared == layers.known for layers in judged)
     if judged and not result.reference.layers:
         yield f"no layer judged by itself{': ' * bool(result.reference.replay_problem)}{result.reference.replay_problem}"
     elif complete < len(judged):
         yield f"every layer judged by itself in {complete} of {len(judged)} subjects"
-        yield from dict.fromkeys(found.stopped for found in judged if found is not None and found.stopped)
+        yield from dict.fromkeys(layers.stopped for layers in judged if layers is not None and layers.stopped)
 
 
 def _nodes(result: Result) -> Iterator[str]:

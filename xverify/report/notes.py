@@ -205,23 +205,23 @@ def _layers(result: Result) -> Iterator[str]:
         yield f"Layers: none checked: {reference.replay_problem or why}"
         return
     judged = [(row, row.error.layers) for row in result.rows if row.error is not None]
-    complete = sum(found is not None and found.compared == found.known for _, found in judged)
+    complete = sum(layers is not None and layers.compared == layers.known for _, layers in judged)
     yield (
         f"Layers: {known} of {known} checked against float64 in {complete} of {len(judged)} subjects, each computed again "
         "from the inputs that it received (case 0); xverify explain FILE.json shows every layer"
     )
-    for row, found in judged:
-        if found is None or not found.compared:
-            why = (found.stopped if found else "") or "the framework does not show its layers"
+    for row, layers in judged:
+        if layers is None or not layers.compared:
+            why = (layers.stopped if layers else "") or "the framework does not show its layers"
             yield f"  {row.subject}: no layer checked, only the outputs: {why}"
-        elif found.missing or found.matched or found.stopped or found.failed or found.cases != (0,):
-            yield f"  {row.subject}: {coverage(found)}"
-        yield from _other_ways(row, found)
+        elif layers.missing or layers.matched or layers.stopped or layers.failed or layers.cases != (0,):
+            yield f"  {row.subject}: {coverage(layers)}"
+        yield from _other_ways(row, layers)
     untested = reference.untested
-    for row, found in judged:
-        if found is not None and found.untested:
-            names = few([layer.layer for layer in found.untested])
-            yield f"UNTESTED: {row.subject}: {len(found.untested)} of {len(found.layers)} layers: {names}"
+    for row, layers in judged:
+        if layers is not None and layers.untested:
+            names = few([layer.layer for layer in layers.untested])
+            yield f"UNTESTED: {row.subject}: {len(layers.untested)} of {len(layers.layers)} layers: {names}"
     if untested:
         yield (
             f"UNTESTED: {len(untested)} of {len(untested) + reference.tested} weights and constants; a fault in them "

@@ -88,17 +88,17 @@ def simulated_checks(process_runs: Sequence[Sequence[float]]) -> Iterator[Check]
                 name, f"{len(process_runs)} process runs recorded", f"{LEAST_RECORDED} process runs or more", None
             )
         return
-    found = simulate(lambda: generator.choice((-1, 1)) * generator.choice(pool), spread)
+    simulated = simulate(lambda: generator.choice((-1, 1)) * generator.choice(pool), spread)
     normal = normal_coverage(spread)
     recorded = f"({len(process_runs)} recorded process runs of ±{spread:.2%})"
     least = least_coverage(normal)
     yield Check(
         names[0],
-        f"{found.covered:.1%} {recorded}",
+        f"{simulated.covered:.1%} {recorded}",
         f"{least:.1%} or more (normal process runs: {normal:.1%})",
-        found.covered >= least,
+        simulated.covered >= least,
     )
-    width, most = statistics.fmean(found.widths), greatest_width(found)
+    width, most = statistics.fmean(simulated.widths), greatest_width(simulated)
     yield Check(names[1], f"{width:.3f}", f"{most:.3f} or less", width <= most)
 
 

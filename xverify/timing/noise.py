@@ -196,14 +196,14 @@ class Seen:
 
     def refusal(self) -> str | None:
         """Why the machine is too noisy for a judgement of speed, and what to do; None when it is quiet enough."""
-        found = self.found
-        if not found.rounds or found.dropped / found.rounds <= MAX_DROPPED:
+        noise = self.found
+        if not noise.rounds or noise.dropped / noise.rounds <= MAX_DROPPED:
             return None
-        why = ", ".join(f"{reason} in {count}" for reason, count in Counter(found.reasons).most_common())
-        taken = [found.culprit or "no process of this system explains it"]
-        if found.most.get("steal"):
-            taken.append(f"the hypervisor took up to {found.most['steal']:.0%} of a core")
-        return f"{found.dropped} of {found.rounds} rounds were noisy ({why}), the limit is {MAX_DROPPED:.0%}; {', '.join(taken)}"
+        why = ", ".join(f"{reason} in {count}" for reason, count in Counter(noise.reasons).most_common())
+        taken = [noise.culprit or "no process of this system explains it"]
+        if noise.most.get("steal"):
+            taken.append(f"the hypervisor took up to {noise.most['steal']:.0%} of a core")
+        return f"{noise.dropped} of {noise.rounds} rounds were noisy ({why}), the limit is {MAX_DROPPED:.0%}; {', '.join(taken)}"
 
     def describe(self) -> NoiseSummary:
         """The record for the result file."""

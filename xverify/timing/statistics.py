@@ -253,16 +253,16 @@ def vanished(samples: Sequence[Sample]) -> Growth | None:
     Runs with --rerun have blocks of one length, so nothing is found there. Noisy rounds are left out: one interruption adds the
     same time to a short and to a long block, and so looks like a fixed time.
     """
-    found = [each for sizes in _by_case(samples) if (each := _growth(sizes)) is not None]
-    if len(found) < 3 or interval([math.log(each.ratio / 2) for each in found]).high > math.log1p(-VANISHED):
+    growths = [each for sizes in _by_case(samples) if (each := _growth(sizes)) is not None]
+    if len(growths) < 3 or interval([math.log(each.ratio / 2) for each in growths]).high > math.log1p(-VANISHED):
         return None
-    if interval([each.fixed - _margin(max(0.0, each.call)) for each in found]).low <= 0:
+    if interval([each.fixed - _margin(max(0.0, each.call)) for each in growths]).low <= 0:
         return None
     return Growth(
-        ratio=math.exp(statistics.fmean(math.log(each.ratio) for each in found)),
-        calls=found[-1].calls,
-        fixed=statistics.fmean(each.fixed for each in found),
-        call=statistics.fmean(max(0.0, each.call) for each in found),
+        ratio=math.exp(statistics.fmean(math.log(each.ratio) for each in growths)),
+        calls=growths[-1].calls,
+        fixed=statistics.fmean(each.fixed for each in growths),
+        call=statistics.fmean(max(0.0, each.call) for each in growths),
     )
 
 

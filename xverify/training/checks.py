@@ -67,16 +67,16 @@ def judge_loss(
         ("the pass that gives the gradients", loss, truth.loss),
         ("the timed step", step_loss, of_step),
     )
-    for what, found, exact in found_and_exact:
-        if not math.isfinite(found):
-            says = f"the loss of {what} is {found}{where()}; the reference's is {exact:.6g}"
+    for what, own, exact in found_and_exact:
+        if not math.isfinite(own):
+            says = f"the loss of {what} is {own}{where()}; the reference's is {exact:.6g}"
             return Check("loss", step.number, Verdict.INVALID, math.inf, says)
-        ratio = quotient(abs(found - exact), floor)
+        ratio = quotient(abs(own - exact), floor)
         if ratio > OWN_EQUAL:
             verdict = limits.failing(ratio, limits.OWN)
             away = f"{shown_ratio(ratio, 3)} x its noise floor away"
-            says = f"the loss of {what} is {found:.8g}; the reference's is {exact:.8g}, {away}"
-            mistake = _mistake(step, found)
+            says = f"the loss of {what} is {own:.8g}; the reference's is {exact:.8g}, {away}"
+            mistake = _mistake(step, own)
             says += f": {mistake}" if mistake else ""
             difference = "rounding" if verdict == Verdict.DRIFT and ratio <= rounding else ""
             return Check("loss", step.number, verdict, ratio, says, difference, compared=1, known=1)
@@ -214,20 +214,20 @@ def _explained(settings: Optimizer, worst: Parameter, failing: Sequence[Paramete
 
 def judge_statistics(step: Step, rounding: float) -> Check:
     """Judge the running means and variances of batch norms. rounding: Local.rounding."""
-    found = [Statistic(name, step) for name in step.truth.statistics]
-    count = len(found)
-    broken = next((each for each in found if not np.isfinite(each.theirs).all()), None)
+    statistics = [Statistic(name, step) for name in step.truth.statistics]
+    count = len(statistics)
+    broken = next((each for each in statistics if not np.isfinite(each.theirs).all()), None)
     if broken is not None:
         return Check("statistics", step.number, Verdict.INVALID, math.inf, f"{broken.name} has NaN or infinity")
-    worst = max(found, key=lambda each: each.ratio)
+    worst = max(statistics, key=lambda each: each.ratio)
 
     def check(verdict: Verdict, says: str = "", difference: str = "") -> Check:
         return Check(
             "statistics", step.number, verdict, worst.ratio, says, difference, len(judged), count, None, judged
         )
 
-    failing = [each for each in found if each.ratio > limits.EQUAL_RHO]
-    judged = {each.name: limits.EQUAL_RHO * each.detection_share for each in found if not each.vague}
+    failing = [each for each in statistics if each.ratio > limits.EQUAL_RHO]
+    judged = {each.name: limits.EQUAL_RHO * each.detection_share for each in statistics if not each.vague}
     if not failing and not judged:
         return check(Verdict.UNTESTED, VAGUE.replace("weight", "running statistic"))
     if not failing:

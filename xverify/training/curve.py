@@ -105,17 +105,17 @@ def band(
         perturbed = probe.perturb(npz.OnDisk(Path(prepared.weights)), request.seed + index, UNITS.get(precision, 0.0))
         npz.save_file(perturbed, path)
         replicas.append(TrainingState(weights=str(path), optimizer_state=start.optimizer_state, steps=start.steps))
-    found = Band(losses, spread=SPREADS[precision], batches=request.cases)
+    curve = Band(losses, spread=SPREADS[precision], batches=request.cases)
     for steps in dict.fromkeys((min(FIRST, count), count)):
         others = [worker.ask(LossCurve(state=each, steps=steps)) for each in replicas]
         columns = list(zip(losses, *others))
         low, high = (tuple(end(column) for column in columns) for end in (min, max))
-        found = replace(found, low=low, high=high)
-        if found.judged < len(columns):
+        curve = replace(curve, low=low, high=high)
+        if curve.judged < len(columns):
             break
     if request.effort == "quick" and request.steps is None:  # a quick run draws no more steps than the replicas made
-        return replace(found, losses=losses[: len(found.low)])
-    return found
+        return replace(curve, losses=losses[: len(curve.low)])
+    return curve
 
 
 def judge_curve(

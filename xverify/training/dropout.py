@@ -75,18 +75,20 @@ def faults(reference: DropoutsListed, subject: DropoutsListed, pairs: Sequence[P
         list(dict.fromkeys(call.name for call in listed.calls if id(call) not in matched))
         for listed in (reference, subject)
     )
-    found = []
+    sentences = []
     if lacking and more:
         owns_and_rights = (f"{len(listed.calls)} times ({_names(listed)})" for listed in (subject, reference))
-        found.append("it drops {}; the reference drops {}".format(*owns_and_rights))
+        sentences.append("it drops {}; the reference drops {}".format(*owns_and_rights))
     elif lacking:
-        found.append(f"it has no dropout layer where the reference has {', '.join(f'`{name}`' for name in lacking)}")
+        sentences.append(
+            f"it has no dropout layer where the reference has {', '.join(f'`{name}`' for name in lacking)}"
+        )
     elif more:
-        found.append(f"it drops in {', '.join(more)}, and the reference does not")
+        sentences.append(f"it drops in {', '.join(more)}, and the reference does not")
     rights, owns = ({each.name: each for each in listed.layers} for listed in (reference, subject))
     for names in dict.fromkeys((pair.right.name, pair.own.name) for pair in pairs):
-        found += _wrong(rights[names[0]], owns[names[1]])
-    return found
+        sentences += _wrong(rights[names[0]], owns[names[1]])
+    return sentences
 
 
 def _names(listed: DropoutsListed) -> str:

@@ -41,21 +41,21 @@ class Gradients:
     @classmethod
     def of(cls, step: Step, distance: Distance, coverage: Coverage) -> Gradients:
         """Sort the gradients of this step. distance, coverage: every judged gradient is added to them."""
-        found, nothing = cls(), rounding_alone(step.truth.sizes)
+        gradients, nothing = cls(), rounding_alone(step.truth.sizes)
         for name in step.truth.floors:
             if name in step.frozen:
                 continue
             own = step.own(name)
             if step.stored(own) != name:
                 continue  # the second of several parameters that the framework stores as one
-            found.known += 1
-            beside = found._add(step, name, own, distance)
-            if found.broken:
+            gradients.known += 1
+            beside = gradients._add(step, name, own, distance)
+            if gradients.broken:
                 break
             if beside is not None and name not in nothing:
                 coverage.add("gradients", own, beside.count, beside.judged(step.recipe.precision))
-        coverage.untested += found.null
-        return found
+        coverage.untested += gradients.null
+        return gradients
 
     def _add(self, step: Step, name: str, own: str, distance: Distance) -> Compared | None:
         """Sort one gradient, and compare it. name: its name in the reference. own: its name in the subject."""

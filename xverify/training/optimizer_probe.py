@@ -174,14 +174,14 @@ def _step(worker: Worker, before: Before) -> After:
     npz.save_file(before.gradients, gradients)
     state = TrainingState(weights=str(weights), optimizer_state=str(optimizer_state), steps=before.number)
     worker.ask(ApplyGradients(state=state, gradients=str(gradients), path=str(after)))
-    found = npz.load_file(after)
+    saved = npz.load_file(after)
     return After(
-        {key: found[f"weight/{key}"] for key in before.weights},
+        {key: saved[f"weight/{key}"] for key in before.weights},
         {
-            key: [found[f"state/{state_key(key, index)}"] for index in range(len(arrays))]
+            key: [saved[f"state/{state_key(key, index)}"] for index in range(len(arrays))]
             for key, arrays in before.state.items()
         },
-        {key: tuple(map(int, found[f"axes/{key}"])) for key in before.weights if f"axes/{key}" in found},
+        {key: tuple(map(int, saved[f"axes/{key}"])) for key in before.weights if f"axes/{key}" in saved},
     )
 
 

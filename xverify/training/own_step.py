@@ -29,7 +29,7 @@ Explain = Callable[[str], tuple[str, str]]
 
 def judge_losses(made: Made) -> Check:
     """Judge every loss that the step returned."""
-    right, found, count = made.truth.losses, made.losses, len(made.truth.losses)
+    right, losses, count = made.truth.losses, made.losses, len(made.truth.losses)
     shares = {name: share_of(made.truth.loss_floors[name], abs(loss)) for name, loss in right.items()}
     vague = [name for name, share in shares.items() if not share <= NULL["float32"]]
     limits = {name: OWN_EQUAL * share for name, share in shares.items() if name not in vague}
@@ -37,12 +37,12 @@ def judge_losses(made: Made) -> Check:
     def check(verdict: Verdict, ratio: float | None, says: str = "") -> Check:
         return Check("loss", made.number, verdict, ratio, says, "", len(limits), count, detection_limits=limits)
 
-    if set(right) != set(found):
-        says = f"the step returns the losses {_listed(found)}; the reference's returns {_listed(right)}"
+    if set(right) != set(losses):
+        says = f"the step returns the losses {_listed(losses)}; the reference's returns {_listed(right)}"
         return check(Verdict.INVALID, math.inf, says)
-    broken = next((name for name, loss in found.items() if not math.isfinite(loss)), None)
+    broken = next((name for name, loss in losses.items() if not math.isfinite(loss)), None)
     if broken is not None:
-        says = f"loss {broken!r} is {found[broken]}; the reference's is {right[broken]:.6g}"
+        says = f"loss {broken!r} is {losses[broken]}; the reference's is {right[broken]:.6g}"
         return check(Verdict.INVALID, math.inf, says)
     ratios, failing = _loss_ratios(made), wrong_losses(made)
     if not failing:
@@ -50,8 +50,8 @@ def judge_losses(made: Made) -> Check:
         return check(Verdict.EQUAL, max(ratios.values()), says) if limits else check(Verdict.UNTESTED, None, says)
     first, worst = failing[0], max(ratios.values())
     away = f"{shown_ratio(ratios[first], 3)} x its noise floor away"
-    says = f"loss {first!r} is {found[first]:.8g}; the reference's is {right[first]:.8g}, {away}"
-    says += _multiple(found[first], right[first])
+    says = f"loss {first!r} is {losses[first]:.8g}; the reference's is {right[first]:.8g}, {away}"
+    says += _multiple(losses[first], right[first])
     agree = [name for name in right if name not in failing]
     says += f"; {_listed(agree)} {'agrees' if len(agree) == 1 else 'agree'}" if agree else ""
     return check(rules.failing(worst, rules.OWN), worst, says)

@@ -265,10 +265,10 @@ def _judge_groups(step: Step, settings: Optimizer, right: Mapping[str, Optimizer
         group = settings.recipe.group_of(step.stored(name))
         of = f"its group {group.pattern!r}" if group else "a parameter without a group"
         decay = float(step.taken[f"decay/{name}"])
-        for what, found, exact in (("learning rate", rates[name], own.lr), ("weight decay", decay, own.weight_decay)):
-            ratio = abs(found - exact) / (SAME_RATE * max(abs(exact), abs(found))) if found != exact else 0.0
+        for what, taken, exact in (("learning rate", rates[name], own.lr), ("weight decay", decay, own.weight_decay)):
+            ratio = abs(taken - exact) / (SAME_RATE * max(abs(exact), abs(taken))) if taken != exact else 0.0
             if ratio > max(worst, 1.0):
-                worst, says = ratio, f"{name} has the {what} {found:.6g}; {of} has {exact:.6g}"
+                worst, says = ratio, f"{name} has the {what} {taken:.6g}; {of} has {exact:.6g}"
     count, verdict = len(right), Verdict.DIFFERENT if says else Verdict.EQUAL
     return Check("groups", step.number, verdict, worst, says, compared=count, known=count)
 

@@ -324,17 +324,17 @@ def sampled(exact: Array, samples: Sequence[Array]) -> Array:
 
     Few samples may all be small, so their mean is as much larger as its standard error says; see ``limits.mean_with_doubt``.
     """
-    found: Array = np.zeros(exact.shape)
+    noise: Array = np.zeros(exact.shape)
     with np.errstate(invalid="ignore", over="ignore"):
         changes = [data - exact for data in samples]
         for change in changes:
-            found = np.hypot(found, change / math.sqrt(len(changes)))
+            noise = np.hypot(noise, change / math.sqrt(len(changes)))
     means = [rms(change) for change in changes]
     largest = max(means, default=0.0)
     if not largest:
-        return found
+        return noise
     squares = [(mean / largest) ** 2 for mean in means]
-    return found * math.sqrt(mean_with_doubt(squares) / math.fsum(squares) * len(squares))
+    return noise * math.sqrt(mean_with_doubt(squares) / math.fsum(squares) * len(squares))
 
 
 def output_noise(exact: Array, perturbed: Sequence[Array], float32: Array) -> Array:

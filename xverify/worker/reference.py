@@ -270,9 +270,9 @@ class ReferenceWork(Group):
         npz.save_file(arrays, Path(request.path))
 
 
-def _inconsistent(found: Any) -> str:
-    """Where a reference computes something else in float32, in words. found: a replay.consistency.Inconsistency, or None."""
-    if found is None:
+def _inconsistent(other: Any) -> str:
+    """Where a reference computes something else in float32, in words. other: a replay.consistency.Inconsistency, or None."""
+    if other is None:
         return ""
-    place = f"layer `{found.layer}`" if found.within else between(found.before, found.layer)
-    return f"output {found.output!r} by {found.share:.2g} of its size, {found.ratio:.3g} x what rounding explains, first in {place}"
+    place = f"layer `{other.layer}`" if other.within else between(other.before, other.layer)
+    return f"output {other.output!r} by {other.share:.2g} of its size, {other.ratio:.3g} x what rounding explains, first in {place}"

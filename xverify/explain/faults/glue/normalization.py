@@ -100,11 +100,11 @@ def _root(operation: Operation) -> Iterator[Change]:
     if operation.name == "pow" and exponent not in (0.5, -0.5):
         return
     maker = operation.made_by(operation.argument(0, "input"))
-    found = _eps_of(maker)
-    source = maker.source(found[0]) if maker is not None and found is not None else None
-    if source is None or found is None:
+    maker_eps = _eps_of(maker)
+    source = maker.source(maker_eps[0]) if maker is not None and maker_eps is not None else None
+    if source is None or maker_eps is None:
         return
-    value_of, eps = source.value, found[1]
+    value_of, eps = source.value, maker_eps[1]
     inverse = operation.name == "rsqrt" or exponent == -0.5
 
     def compute(*_: Any) -> Tensor:

@@ -30,16 +30,16 @@ class Match:
 def corresponding(graph: Graph, reference: Graph) -> dict[str, Match]:
     """Name of a value of the graph -> its match: by name, or else by the module or the order of the layers that make the values."""
     types, theirs = Types(graph), Types(reference)
-    found = {match.own: match for match in _by_name(types, theirs)}
-    for name in [name for name, match in found.items() if match.scale and _is_dequantised(graph, name, found)]:
-        del found[name]
+    matches = {match.own: match for match in _by_name(types, theirs)}
+    for name in [name for name, match in matches.items() if match.scale and _is_dequantised(graph, name, matches)]:
+        del matches[name]
     layers, right = _layers(types), _layers(theirs)
-    named = {match.reference for match in found.values()}
+    named = {match.reference for match in matches.values()}
     if sum(_end(theirs, node, True) in named or node.outputs[0] in named for node in right) < ENOUGH * len(layers):
         for match in _by_module_or_order(types, theirs, layers, right):
             if match.reference not in named:
-                found.setdefault(match.own, match)
-    return found
+                matches.setdefault(match.own, match)
+    return matches
 
 
 def _by_name(types: Types, theirs: Types) -> Iterator[Match]:

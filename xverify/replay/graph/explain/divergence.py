@@ -130,9 +130,9 @@ def divergences(
     any_order: whether values may correspond in any order, because the axes of an image are turned.
     coarse: the relative difference that rounded or quantised weights explain.
     """
-    found = list(file.ranges.values())[:MOST_RANGES]
-    if found:
-        return found  # all values behind them differ
+    sentences = list(file.ranges.values())[:MOST_RANGES]
+    if sentences:
+        return sentences  # all values behind them differ
     coarse = max(coarse, QUANTISED) if file.quantised else coarse
     least = max(file.least, reference.least)
     pairs = [
@@ -142,9 +142,9 @@ def divergences(
         away = apart(file.sketches[mine], reference.sketches[theirs])
         tolerance = max(coarse, min(MOST, max(least, away * SHARE)))
         says = _Comparison(file, reference, tolerance, any_order).explain(mine, theirs) if away > tolerance else ""
-        if says and says not in found:
-            found.append(says)
-    return found
+        if says and says not in sentences:
+            sentences.append(says)
+    return sentences
 
 
 class _Comparison:
@@ -161,12 +161,12 @@ class _Comparison:
         return self.known[key]
 
     def _equal(self, own: Sketch, other: Trace) -> list[str]:
-        found = [each for each in other.alike(own) if self._same(own, other.sketches[each])]
-        if self.tolerance > MOST and len(found) > 1:
+        alike = [each for each in other.alike(own) if self._same(own, other.sketches[each])]
+        if self.tolerance > MOST and len(alike) > 1:
             # Rounding may bring a value near to several, of which the nearest is meant, with its exact copies.
-            least = min(apart(own, other.sketches[each]) for each in found)
-            found = [each for each in found if apart(own, other.sketches[each]) <= least * (1 + MOST)]
-        return found
+            least = min(apart(own, other.sketches[each]) for each in alike)
+            alike = [each for each in alike if apart(own, other.sketches[each]) <= least * (1 + MOST)]
+        return alike
 
     def _same(self, mine: Sketch, theirs: Sketch) -> bool:
         near = apart(mine, theirs) <= (0.0 if mine.whole else self.tolerance)

@@ -87,14 +87,14 @@ class _Reader:
     def of(self, node: Node) -> Iterator[Weight]:
         """The quantised weights that a node takes."""
         kind = KINDS.get(node.op, Kind())
-        found = [self._weight(node, steps) for steps in kind.steps]
+        weights = [self._weight(node, steps) for steps in kind.steps]
         if kind.bias is not None:
-            found.append(self._bias(node, *kind.bias))
+            weights.append(self._bias(node, *kind.bias))
         if node.op == "Gather":
-            found.append(self._table(node))
+            weights.append(self._table(node))
         if not kind.steps:
-            found += [self._dequantised(node, place, name) for place, name in enumerate(node.inputs)]
-        yield from (each for each in found if each is not None)
+            weights += [self._dequantised(node, place, name) for place, name in enumerate(node.inputs)]
+        yield from (each for each in weights if each is not None)
 
     def _constant(self, node: Node, place: int | None) -> Any:
         return self.graph.constants.get(node.input(place))
@@ -142,10 +142,10 @@ class _Reader:
         call = Call.of(maker)
         offset = 0.0 if zero is None else blocks(call, zero, steps)
         stored = self.makers[maker.inputs[0]].inputs[0] if maker.inputs[0] in self.makers else maker.inputs[0]
-        found = _made(stored, node, place, steps, blocks(call, scale, steps), offset)
+        weight = _made(stored, node, place, steps, blocks(call, scale, steps), offset)
         for other, given in zip(reversed(copied), reversed(more)):
-            found = None if found is None else found.through(other, given)
-        return found
+            weight = None if weight is None else weight.through(other, given)
+        return weight
 
     def _steps(self, name: str) -> Any:
         """Whole numbers that are constant, or are made of a constant by QuantizeLinear; None for others."""

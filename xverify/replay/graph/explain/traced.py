@@ -37,15 +37,15 @@ def of_values(traced: FileGraph, values: Mapping[str, Any], turn: bool = False) 
     made = {*traced.inputs, *(name for node in traced.nodes for name in node.outputs)}
     constants = {name: values[name] for name in values if name not in made}
     graph = TracedGraph(traced, constants)
-    found = Trace(graph, quantised=traced.quantised)
-    found.data.update(traced.inputs)
+    trace = Trace(graph, quantised=traced.quantised)
+    trace.data.update(traced.inputs)
     for node in graph.nodes:
-        if node.op.lower().rpartition("::")[2] not in SHAPES and node.uses & found.data:
-            found.data.update(node.outputs)
+        if node.op.lower().rpartition("::")[2] not in SHAPES and node.uses & trace.data:
+            trace.data.update(node.outputs)
     narrow = False
     for name in values:
         array = constants[name] if name in constants else np.asarray(values[name])
         narrow = narrow or array.dtype in (np.float32, np.float16)
-        found.sketches[name] = sketch(array, turn)
-    found.least = ROUNDED if narrow else found.least
-    return found
+        trace.sketches[name] = sketch(array, turn)
+    trace.least = ROUNDED if narrow else trace.least
+    return trace

@@ -31,11 +31,11 @@ def implementation(domain: str, op: str, version: int) -> Any:
     if op in NARROW or domain not in LOADERS:
         return None
     try:
-        found = LOADERS[domain](domain, op, version)
+        made = LOADERS[domain](domain, op, version)
     except (NotImplementedError, RuntimeContextError, ValueError, RuntimeError):
         return None
     # Functions are computed by our own evaluation, in float64.
-    return found if isinstance(found, type) and issubclass(found, OpRun) and not issubclass(found, OpFunction) else None
+    return made if isinstance(made, type) and issubclass(made, OpRun) and not issubclass(made, OpFunction) else None
 
 
 def compute(call: Call, *inputs: Any) -> Any:
