@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ..errors import TimedOut
 from ..processes.worker import Worker
 from ..results.precision import Quantisation
 from ..results.verdicts import Verdict
@@ -53,15 +54,21 @@ class Answers:
 
     def of(self, evaluated: Evaluated, target: Target | None) -> Answered:
         """The answers about a file that was computed, and whose precision is known. target: the reference; None without one."""
-        evaluated = self._with_nodes(self._with_meaning(evaluated))
-        if evaluated.own is None and target is not None:
+        evaluated = self._with_meaning(evaluated)
+        if evaluated.late:  # the worker that was late is gone
+            return replace(self, graphs=None)._of(evaluated, target)
+        return self._of(self._with_nodes(evaluated), target)
+
+    def _of(self, evaluated: Evaluated, target: Target | None) -> Answered:
+        """The answers about a file whose meaning and nodes are known as far as they can be."""
+        if evaluated.own is None and not evaluated.late and target is not None:
             without = no_evaluation(evaluated.opened.form.title)
             self._note(evaluated, f"{without}, so runtime and file are judged together")
         compared = self._compared(evaluated, target)
         quantisation = self._quantisation(evaluated, compared)
         answers = self._answers(evaluated, compared, quantisation)
         doubtful = doubtful_cases(answers.values())
-        if doubtful:
+        if doubtful and not self._is_late:
             evaluated, target = self._measured_again(evaluated, target, doubtful)
             answers = self._answers(evaluated, self._compared(evaluated, target), quantisation)
         further = self._judged_further(evaluated, answers.get(RUNTIME))
@@ -76,6 +83,12 @@ class Answers:
         told = {name: replace(each, error=sequence.told(each.error, settings)) for name, each in answers.items()}
         return Answered(evaluated, told, quantisation, target)
 
+    @property
+    def _is_late(self) -> bool:
+        """Whether ``--max-seconds`` is over, so that nothing is refined."""
+        left = self.context.clock.left
+        return left is not None and left <= 0
+
     def _phase(self, evaluated: Evaluated, doing: str) -> None:
         self.context.listener.phase(evaluated.opened.label, doing)
 
@@ -87,7 +100,13 @@ class Answers:
     def _with_meaning(self, evaluated: Evaluated) -> Evaluated:
         """Return the file with what it says in float64, and with the noise of its precision."""
         opened, computed, context = evaluated.opened, evaluated.computed, self.context
-        own = own_meaning(opened, computed.inputs, computed.own, self.graphs, context.settings.seed, context.notes)
+        try:
+            own = own_meaning(opened, computed.inputs, computed.own, self.graphs, context.settings.seed, context.notes)
+        except TimedOut as error:
+            if not opened.is_onnx:  # its own worker is gone
+                raise
+            self._note(evaluated, str(error))
+            return replace(evaluated, late=f"{error}: give more seconds, or smaller inputs with --shape")
         return replace(evaluated, own=at_precision(own, evaluated.at, computed))
 
     def _with_nodes(self, evaluated: Evaluated) -> Evaluated:
@@ -110,7 +129,7 @@ class Answers:
         opened, computed, layers, own = evaluated.opened, evaluated.computed, evaluated.layers, evaluated.own
         graphs, seed = self.graphs, self.context.settings.seed
         nodes = [layer.layer for layer in layers.layers if approximated(layer)] if layers else []
-        if own is None or graphs is None:
+        if own is None or graphs is None or self._is_late:
             return evaluated
         if nodes:
             self._phase(evaluated, "evaluating it with the precision of its approximated nodes")
@@ -156,7 +175,9 @@ class Answers:
     def _runtime(self, evaluated: Evaluated) -> Judged:
         """Does the runtime compute what the file says?"""
         title, count = evaluated.opened.form.title, evaluated.cases.count
-        return runtime(evaluated.computed, evaluated.own, count, evaluated.layers, title, evaluated.precision)
+        return runtime(
+            evaluated.computed, evaluated.own, count, evaluated.layers, title, evaluated.precision, evaluated.late
+        )
 
     def _compared(self, evaluated: Evaluated, target: Target | None) -> Compared | None:
         """Does the file say what the reference says, at its precision? None without a reference."""

@@ -17,6 +17,7 @@ from ..workload.declaration import LONGEST
 
 GIB = 2**30
 KINDS = "fiub"  # kinds of dtypes that a model takes: floats, whole numbers, truth values
+TEXTS = {"--inputs": "U"}  # option -> kinds of dtypes that it takes beside them: strings
 
 
 def load(path: Path, option: str) -> dict[str, Array]:
@@ -49,7 +50,8 @@ def load(path: Path, option: str) -> dict[str, Array]:
     strange = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
     if strange is not None:  # numpy returns the bytes of what is no array
         raise UsageError(f"{option} {path}: its member {strange!r} is no array")
-    strange = next((name for name, array in arrays.items() if array.dtype.kind not in KINDS), None)
+    kinds = KINDS + TEXTS.get(option, "")
+    strange = next((name for name, array in arrays.items() if array.dtype.kind not in kinds), None)
     if strange is not None:
         raise UsageError(
             f"{option} {path}: the array {strange!r} has the dtype {arrays[strange].dtype}, which is no number"

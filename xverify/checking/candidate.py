@@ -50,6 +50,7 @@ class Evaluated:
 
     precision: of its weights and arithmetic; None before it was read. own: its outputs in float64; None before they are known, and
     for a format without an evaluation in float64. layers: the verdicts on its nodes; None where there are none.
+    late: why it was not evaluated in float64 for want of time; "" where there was time.
     """
 
     opened: Opened
@@ -58,6 +59,7 @@ class Evaluated:
     precision: Precision | None = None
     own: Meaning | None = None
     layers: Layers | None = None
+    late: str = ""
 
     @property
     def at(self) -> Precision:

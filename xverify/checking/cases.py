@@ -33,6 +33,7 @@ RATES, RATE = re.compile(r"^sr$|sampl\w*_?rate$", re.IGNORECASE), 16000
 LENGTHS = re.compile(r"lens?$|lengths?$", re.IGNORECASE)
 MASKS = re.compile(r"mask$", re.IGNORECASE)  # of floating-point inputs, where other names may mean an image
 INTEGERS = "iu"
+TEXTS = ("string", "object", "str")  # dtypes of inputs that are not drawn
 GUESSED = "--shape "  # comes before every shape that was guessed
 GIB = 2**30
 MOST_AXES = 32  # of numpy before version 2; later versions have 64
@@ -68,6 +69,7 @@ def settle(
     limits: tuple[float, float] | None = None,
     size: int | None = None,
     counts: Sequence[str] = (),
+    batch: int = BATCH,
 ) -> tuple[list[Input], list[str]]:
     """Choose a size for every open dimension and a range for every input. Returns the inputs, and a note on each guess.
 
@@ -76,14 +78,14 @@ def settle(
     vocabulary: name of an input of ids -> number of ids, where the graph tells it.
     limits: --input-range, for floating-point inputs.
     size: the guess for every open size that is not a batch; None: a usual size for each.
-    counts: inputs that say how often a loop of the graph is repeated.
+    counts: inputs that say how often a loop of the graph is repeated. batch: the guess for an open batch size.
     Raises UsageError for a shape that contradicts the file, for strings, and for an input of unknown rank without a shape.
     """
     _check_names(tensors, shapes)
     sizes, known = _given_sizes(tensors, shapes), vocabulary or {}
     inputs, notes, settled = [], [], []
     for tensor in tensors:
-        shape, guessed = _shape(tensor, shapes, sizes, size)
+        shape, guessed = _shape(tensor, shapes, sizes, size, batch)
         if guessed:
             chosen = "x".join(map(str, shape))
             notes.append(f"{tensor.name}: the file leaves {guessed} open; chosen: {GUESSED}{tensor.name}={chosen}")
@@ -110,8 +112,8 @@ def _check_names(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]
                 f"--shape {name}=...: no input is called {name!r}{nearest(name, names)} Inputs: {', '.join(names)}"
             )
     for tensor in tensors:
-        if tensor.dtype in ("string", "object", "str"):
-            raise UsageError(f"input {tensor.name!r} takes strings, which no input case can be made of")
+        if tensor.dtype in TEXTS:
+            raise UsageError(f"input {tensor.name!r} takes strings, which are not drawn: give them with --inputs")
 
 
 def _longest(settled: Sequence[tuple[Tensor, tuple[int, ...]]]) -> int:
@@ -153,6 +155,13 @@ def _given_sizes(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]
     return sizes
 
 
+def fixed_batches(tensors: Sequence[Tensor]) -> list[int]:
+    """The sizes that may be the batch size because an input fixes them: of its first axis, and of the second one of a state."""
+    rows = [tensor.shape for tensor in tensors if tensor.shape]
+    found = [each[axis] for axis in (0, 1) for each in rows if len(each) > axis + 1]
+    return [size for size in dict.fromkeys(found) if isinstance(size, int) and size > 0]
+
+
 def described(shape: tuple[int | str | None, ...] | None) -> str:
     """A shape as a user writes it: ``1x3xHxW``, with ? for a size without a name."""
     if shape is None:
@@ -161,9 +170,12 @@ def described(shape: tuple[int | str | None, ...] | None) -> str:
 
 
 def _shape(
-    tensor: Tensor, shapes: Mapping[str, tuple[int, ...]], sizes: dict[str, int], guess: int | None
+    tensor: Tensor, shapes: Mapping[str, tuple[int, ...]], sizes: dict[str, int], guess: int | None, batch: int
 ) -> tuple[tuple[int, ...], str]:
-    """(the shape of an input, the open dimensions that were guessed as text, "" without a guess). guess: ``size`` of ``settle``."""
+    """(the shape of an input, the open dimensions that were guessed as text, "" without a guess). guess: ``size`` of ``settle``.
+
+    batch: as there.
+    """
     if tensor.name in shapes:
         return shapes[tensor.name], ""
     if tensor.shape is None:
@@ -178,17 +190,17 @@ def _shape(
         if size is None or size not in sizes:
             guessed.append(str(size or f"axis {axis}"))
         value = sizes.get(size, 0) if size else 0
-        shape.append(value or _guess(tensor.shape, tensor.dtype, axis, guess))
+        shape.append(value or _guess(tensor.shape, tensor.dtype, axis, guess, batch))
         if size:
             sizes[size] = shape[-1]
     return tuple(shape), ", ".join(guessed)
 
 
-def _guess(shape: tuple[int | str | None, ...], dtype: str, axis: int, size: int | None) -> int:
-    """A usual size for a dimension that the file leaves open. size: the size of every such dimension but the batch."""
+def _guess(shape: tuple[int | str | None, ...], dtype: str, axis: int, size: int | None, batch: int) -> int:
+    """A usual size for a dimension that the file leaves open. size: of every such dimension but the batch. batch: of that."""
     names = [str(each or "") for each in shape]
     if axis == 0 or (BATCH_NAMES.search(names[axis]) and not BATCH_NAMES.search(names[0])):
-        return BATCH
+        return batch
     if size is not None:
         return size
     if IMAGE_NAMES.search(names[axis]) or (len(names) == 4 and {1, 3, 4} & set(shape[1:])):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -82,6 +82,27 @@ def compute_alone(opened: Opened, cases: Cases) -> Computed:
     outputs = compute(opened, inputs, "outputs")
     names = {tensor.name: tensor.name for tensor in sized(outputs)}
     return Computed(inputs, outputs, outputs, names, state=opened.state)
+
+
+def misdeclared(
+    opened: Opened, declared: Mapping[str, tuple[int | str | None, ...]], outputs: Mapping[str, Array]
+) -> Iterator[str]:
+    """A sentence on each output that has another shape than the file declares.
+
+    declared: the shapes that the graph declares, where the signature has those that the runtime found. outputs: what it computed.
+    """
+    found = {tensor.name: tensor.shape for tensor in sized(outputs)}
+    known = {tensor.name: tensor.shape for tensor in opened.signature.outputs if tensor.shape is not None}
+    for name, shape in {**known, **declared}.items():
+        own = found.get(name)
+        if own is None:
+            continue
+        pairs = zip(shape, own)
+        if len(shape) != len(own) or any(isinstance(size, int) and size != right for size, right in pairs):
+            yield (
+                f"output {name} of {opened.label} is declared as {described(shape)}, and the runtime returns "
+                f"{described(own)}"
+            )
 
 
 def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: CheckSettings) -> Computed:

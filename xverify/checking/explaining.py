@@ -23,6 +23,7 @@ from .subject import Opened
 
 WEIGHTS = "weights.npz"  # the file of the weights, in the folder of a worker
 COPIES = 4  # arrays as large as a file's weights that comparing them needs: two files, in two precisions
+SPECIAL = ("zeros", "alternating")  # kinds of cases in which many values are equal by chance
 SHOWN = 3  # sentences on weights that a reason has
 PRECISIONS = {"rounded": 0.02, "quantised": 0.2}  # kind of relation -> relative difference of values that it explains
 
@@ -48,7 +49,7 @@ def explained(
     if reference is not None:
         weights, relations = _weights(file.opened, reference.opened)
         found += weights
-        found += _divergence(context, judged, file, reference, computed, relations, graphs)
+        found += _divergence(context, judged, file, reference, computed, cases, relations, graphs)
     reason = "; ".join([*found, *([judged.error.reason] if judged.error.reason else [])])
     return replace(judged, error=replace(judged.error, reason=reason or None))
 
@@ -83,6 +84,7 @@ def _divergence(
     file: Side,
     reference: Side,
     computed: Computed,
+    cases: Cases,
     relations: Sequence[Relation],
     graphs: Worker | None,
 ) -> list[str]:
@@ -93,7 +95,8 @@ def _divergence(
     away = [each.case for each in judged.error.tensors if each.verdict is not None and each.verdict.fails]
     coarse = max((PRECISIONS.get(each.kind, 0.0) for each in relations), default=0.0)
     case, turned = min(away, default=0), computed.is_turned
+    general = cases.kinds[case] not in SPECIAL
     try:
-        return divergence(context, file, reference, computed.names, case, turned, coarse, graphs)
+        return divergence(context, file, reference, computed.names, case, turned, coarse, general, graphs)
     except SubjectError:
         return []

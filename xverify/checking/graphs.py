@@ -47,17 +47,19 @@ def divergence(
     case: int,
     any_order: bool,
     coarse: float,
+    general: bool,
     graphs: Worker | None,
 ) -> list[str]:
     """Sentences on where a file begins to compute something else than a reference; [] where that is not found.
 
-    outputs, case, any_order, coarse: see ``FindDivergence``. graphs: the worker that evaluates graphs, where one is started.
+    outputs, case, any_order, coarse, general: see ``FindDivergence``.
+    graphs: the worker that evaluates graphs, where one is started.
     """
     with _started(context, graphs) as worker, _folders(file, reference) as folders:
         if worker is None:
             return []
         mine, theirs = (_graph(side, case, folder) for side, folder in zip((file, reference), folders))
-        found = worker.ask(FindDivergence(mine, theirs, case, dict(outputs), any_order, coarse))
+        found = worker.ask(FindDivergence(mine, theirs, case, dict(outputs), any_order, coarse, general))
         return list(found)
 
 
@@ -76,6 +78,7 @@ def _started(context: Context, graphs: Worker | None) -> Iterator[Worker | None]
     worker = graphs or graph_worker(context)
     try:
         if worker is not None and graphs is None:
+            worker.until = context.clock.deadline
             worker.start()
         yield worker
     finally:

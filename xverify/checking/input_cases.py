@@ -29,8 +29,9 @@ def make_cases(
     settings: CheckSettings,
     size: int | None = None,
     counts: Sequence[str] = (),
+    batch: int = cases_module.BATCH,
 ) -> Cases:
-    """The input cases for these inputs. size, counts: see ``settle``. Raises UsageError."""
+    """The input cases for these inputs. size, counts, batch: see ``settle``. Raises UsageError."""
     given = _given(Path(settings.inputs), tensors, settings) if settings.inputs is not None else {}
     named = {key.partition("/")[2] for key in given}
     count = 1 + max((int(key.partition("/")[0]) for key in given), default=-1)
@@ -42,9 +43,15 @@ def make_cases(
     ]
     if not tensors:
         return Cases({}, 1, ("the file has no inputs",), ())
-    inputs, notes = cases_module.settle(fixed, settings.shape or {}, vocabulary, settings.input_range, size, counts)
+    shapes, texts = (
+        settings.shape or {},
+        [each for each in fixed if each.name in named and each.dtype in cases_module.TEXTS],
+    )
+    drawable = [each for each in fixed if each not in texts]
+    inputs, notes = cases_module.settle(drawable, shapes, vocabulary, settings.input_range, size, counts, batch)
     cases_module.check_size(inputs)
     cases = drawn(inputs, notes, settings)
+    cases = replace(cases, tensors=(*cases.tensors, *texts))
     return _with_given(cases, given, named, count, Path(str(settings.inputs))) if named else cases
 
 
@@ -120,8 +127,9 @@ def guess_cases(
     guesses = [note.rpartition(cases_module.GUESSED)[2] for note in cases.notes if cases_module.GUESSED in note]
     if not guesses:
         raise failure
-    for size in cases_module.OTHER_SIZES:
-        other = make_cases(tensors, vocabulary, settings, size, counts)
+    sizes: list[tuple[int | None, int]] = [(None, batch) for batch in cases_module.fixed_batches(tensors)]
+    for size, batch in [*sizes, *((size, cases_module.BATCH) for size in cases_module.OTHER_SIZES)]:
+        other = make_cases(tensors, vocabulary, settings, size, counts, batch)
         with suppress(Failed):
             return other, _computed(opened, other, settings)
     shapes = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)

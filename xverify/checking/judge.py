@@ -60,14 +60,16 @@ def runtime(
     layers: Layers | None,
     format: str,
     precision: Precision | None = None,
+    late: str = "",
 ) -> Judged:
     """Does the runtime compute what the file says?
 
     own: the file's meaning; None where the format has none. layers: the verdicts on its nodes; None without any.
     format: what a file of this format is called. precision: of the file; None for float32.
+    late: see ``Evaluated``.
     """
     if own is None:
-        return Judged(_nodes_alone(layers, f"{no_evaluation(format)}: name a reference with --against"), {})
+        return Judged(_nodes_alone(layers, late or f"{no_evaluation(format)}: name a reference with --against"), {})
     narrow = precision is not None and precision.is_narrow
     return _judged(computed.own, own, own.floors, cases, layers, own.rounding_floors, NARROW_CAP if narrow else CAP)
 

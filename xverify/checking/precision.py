@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import Refused
+from ..errors import Refused, TimedOut
 from ..messages.files import ReadPrecision
 from ..messages.graph import CompareRoundedWeights, DescribeGraph, EvaluateRounding
 from ..processes.worker import Worker
@@ -79,7 +79,7 @@ def read_precision(opened: Opened, graphs: Worker | None) -> Precision:
         if opened.is_onnx and graphs is not None:
             return graphs.ask(DescribeGraph(str(opened.path.resolve()))).precision
         return opened.worker.ask(ReadPrecision())
-    except Refused:
+    except (Refused, TimedOut):
         return Precision()
 
 
@@ -109,7 +109,7 @@ def convert_at(sides: Sides, precision: Precision) -> Converted:
     noise, why = None, ""
     try:
         noise = _noise(sides, precision) if precision.is_narrow else None
-    except Refused as error:
+    except (Refused, TimedOut) as error:
         why = f"it is compared at float32, because the noise at {precision.name} could not be computed: {error}"
     if noise is None:
         every = range(sides.cases.count)
@@ -274,7 +274,7 @@ def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> tuple[J
     question = CompareRoundedWeights(str(sides.opened.path.resolve()), str(against.path.resolve()))
     try:
         reply = graphs.ask(question)
-    except Refused as error:
+    except (Refused, TimedOut) as error:
         return judged, (f"its weights could not be compared with the reference's one by one: {error}",)
     sentences = (*reply.steps, *reply.sentences)
     if not sentences:

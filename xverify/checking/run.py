@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,14 +15,15 @@ from .. import host
 from ..engine.budget import Clock, overrun
 from ..errors import Absent, SubjectError
 from ..framework import formats
-from ..messages.graph import DescribeGraph
+from ..messages.graph import DescribeGraph, GraphDescribed
 from ..processes.worker import Worker
 from ..progress import Listener
+from ..results.precision import Precision
 from ..results.records import Result
 from . import references
 from .answers import Answers
 from .candidate import Checked, Context, Evaluated, Known, Target, Tools, attempt
-from .computing import Cases, Computed, compute_matched
+from .computing import Cases, Computed, compute_matched, misdeclared, sized
 from .figures import conditions
 from .graphs import graph_worker
 from .input_cases import guess_cases
@@ -33,7 +34,7 @@ from .precision import read_precision
 from .references import Given, Reference
 from .report import questions, result_of, rows_of
 from .steady import invalid, randomness
-from .subject import File, Opened, make_worker, open_file
+from .subject import File, Opened, in_real_numbers, make_worker, open_file
 from .timing import time_files
 
 
@@ -94,6 +95,8 @@ class Check:
     def execute(self) -> tuple[list[Checked], Known]:
         """Open all files, and check one after another. Returns the files, and what they were compared with."""
         clock = self.context.clock
+        for worker in self._workers():
+            worker.until = clock.deadline
         try:
             with clock.doing("starting"):
                 opened, ready = self._open()
@@ -136,6 +139,8 @@ class Check:
             target = known.target
         checked = []
         for file, each in zip(self.files, opened):
+            if self.graphs is not None:
+                self.graphs.beat = partial(self.context.listener.beat, file.label)
             if isinstance(each, SubjectError):
                 one = Checked(file, failure=each)
             else:
@@ -166,8 +171,13 @@ class Check:
         if target is None:
             cases, computed = tools.guess(opened)
         else:
-            cases, computed = target.cases, compute_matched(opened, target.cases, target.meaning, settings)
+            cases, meaning = target.cases, target.meaning
+            opened = in_real_numbers(opened, cases.tensors, sized(meaning.outputs), settings)
+            computed = compute_matched(opened, cases, meaning, settings)
+            checked = Checked(opened, opened.environment)
         opened = replace(opened, state=computed.state)
+        wrong = misdeclared(opened, self._described(opened).declared, computed.own)
+        computed = replace(computed, notes=(*computed.notes, *wrong))
         random = randomness(opened, computed.inputs, computed.own, self.graphs)
         evaluated = Evaluated(opened, cases, computed)
         if random:
@@ -187,14 +197,16 @@ class Check:
 
         files: those under test, which may fix shapes.
         """
-        vocabulary: Mapping[str, int] = {}
-        counts: tuple[str, ...] = ()
-        if opened.is_onnx and self.graphs is not None:
-            with suppress(SubjectError):
-                described = self.graphs.ask(DescribeGraph(str(opened.path.resolve())))
-                vocabulary, counts = described.vocabulary, described.counts
+        described = self._described(opened)
         settings = self.context.settings
         if settings.against is not None:
             fixed = fixed_shapes(opened.signature.inputs, [each.signature for each in files])
             settings = replace(settings, shape={**fixed, **(settings.shape or {})})
-        return guess_cases(opened.signature.inputs, vocabulary, settings, opened, counts)
+        return guess_cases(opened.signature.inputs, described.vocabulary, settings, opened, described.counts)
+
+    def _described(self, opened: Opened) -> GraphDescribed:
+        """What an ONNX graph tells about itself; nothing for another file, and for one that cannot be read."""
+        if opened.is_onnx and self.graphs is not None:
+            with suppress(SubjectError):
+                return self.graphs.ask(DescribeGraph(str(opened.path.resolve())))
+        return GraphDescribed({}, 0, Precision())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import messages
@@ -46,11 +46,13 @@ class Opened(File):
 
     signature: its inputs and outputs. environment: versions and settings of the runtime.
     state: in a sequence, input -> the output of the step before that it is given.
+    real: whether it takes and returns real numbers where the file has quantised ones.
     """
 
     signature: Signature
     environment: Mapping[str, object]
     state: Mapping[str, str] = field(default_factory=dict)
+    real: bool = False
 
 
 def make_worker(
@@ -90,9 +92,27 @@ def _check_names(signature: Signature) -> None:
             )
 
 
-def build(path: Path, worker: Worker, settings: CheckSettings) -> tuple[float, Signature]:
-    """Open a file in a worker that is started: (seconds, its signature). Raises SubjectError."""
-    options: dict[str, object] = {"trust": settings.trust}
+def in_real_numbers(
+    opened: Opened, inputs: Sequence[Tensor], outputs: Sequence[Tensor], settings: CheckSettings
+) -> Opened:
+    """The file with real numbers in the place of quantised ones, where the reference has those. Raises SubjectError.
+
+    inputs, outputs: of the reference.
+    """
+    signature = opened.signature
+    sides = ((signature.inputs, inputs), (signature.outputs, outputs))
+    if not any(
+        any(each.quantised for each in mine) and all("int" not in each.dtype for each in theirs)
+        for mine, theirs in sides
+    ):
+        return opened
+    _, signature = build(opened.path, opened.worker, settings, real=True)
+    return replace(opened, signature=signature, real=True)
+
+
+def build(path: Path, worker: Worker, settings: CheckSettings, real: bool = False) -> tuple[float, Signature]:
+    """Open a file in a worker that is started: (seconds, its signature). real: see ``Opened``. Raises SubjectError."""
+    options: dict[str, object] = {"trust": settings.trust, **({"real": True} if real else {})}
     if settings.signature:
         options["signature"] = settings.signature
     built = worker.ask(messages.Build(str(path.resolve()), options, None, {}, {}, {}))

@@ -31,7 +31,7 @@ from .candidate import REFERENCE, Context, ModelSource
 from .computing import FIRST
 from .judge import CONVERSION
 from .meaning import Meaning
-from .subject import File, build, make_worker
+from .subject import File, Opened, build, make_worker
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class FileSource:
 
     def build(self, worker: Worker) -> Built:
         """Open the file."""
-        return Built(build(self.file.path, worker, self.context.settings)[0], {}, "", "")
+        real = isinstance(self.file, Opened) and self.file.real
+        return Built(build(self.file.path, worker, self.context.settings, real)[0], {}, "", "")
 
     def first_steps(self, worker: Worker) -> messages.Prepared:
         """Call the subject twice, and return how long each call took."""

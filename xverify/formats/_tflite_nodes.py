@@ -19,6 +19,8 @@ KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"  # a delegate has no values inside
 
 def traced(framework: Adapter, model: LiteModel, inputs: Mapping[str, Any]) -> Traced:
     """Compute one case, and return the nodes of the main graph with all values."""
+    from xverify.formats.tflite import is_quantised
+
     if model.others:
         raise Unsupported("LiteRT shows the nodes of a file with one signature only")
     interpreter = framework.interpreter(model.path, KERNELS, experimental_preserve_all_tensors=True)
@@ -27,7 +29,7 @@ def traced(framework: Adapter, model: LiteModel, inputs: Mapping[str, Any]) -> T
         interpreter.resize_tensor_input(place, np.shape(inputs[name]), strict=True)
     interpreter.allocate_tensors()
     for name, place in places.items():
-        interpreter.set_tensor(place, inputs[name])
+        interpreter.set_tensor(place, model.given(name, inputs[name]))
     interpreter.invoke()
     details = {int(each["index"]): each for each in interpreter.get_tensor_details()}
     names = _names(details, {**places, **{name: int(each["index"]) for name, each in model.outputs.items()}})
@@ -43,7 +45,7 @@ def traced(framework: Adapter, model: LiteModel, inputs: Mapping[str, Any]) -> T
     used = {name for node in nodes for name in (*node.inputs, *node.outputs)}
     values = {names[index]: _value(interpreter, each) for index, each in details.items() if names[index] in used}
     known = {name: value for name, value in values.items() if value is not None}
-    quantised = any(_is_quantised(each) and names[index] in used for index, each in details.items())
+    quantised = any(is_quantised(each) and names[index] in used for index, each in details.items())
     return Traced(FileGraph(tuple(nodes), tuple(model.inputs), tuple(model.outputs), quantised), known)
 
 
@@ -59,20 +61,15 @@ def _names(details: Mapping[int, Mapping[str, Any]], signature: Mapping[str, int
     return {**found, **{index: name for name, index in signature.items()}}
 
 
-def _is_quantised(detail: Mapping[str, Any]) -> bool:
-    whole = np.dtype(detail["dtype"]).kind in "iu" if detail["dtype"] not in (np.bytes_, np.object_, np.str_) else False
-    return whole and bool(np.size(detail["quantization_parameters"]["scales"]))
-
-
 def _value(interpreter: Any, detail: Mapping[str, Any]) -> Array | None:
     """The value of a tensor; None for one that was not computed."""
-    from xverify.formats.tflite import dequantised
+    from xverify.formats.tflite import dequantised, is_quantised
 
     try:
         array = np.array(interpreter.get_tensor(detail["index"]))
     except ValueError:
         return None
-    return dequantised(array, detail["quantization_parameters"]) if _is_quantised(detail) else array
+    return dequantised(array, detail["quantization_parameters"]) if is_quantised(detail) else array
 
 
 def _settings(model: LiteModel) -> Iterator[dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ class Adapter(OnnxFile, OnArrays):
             return lambda *arrays: self.run_values(session, dict(zip(inputs, arrays)), outputs)
 
         def run(*arrays: Array) -> Natives:
-            return dict(zip(outputs, session.run(outputs, dict(zip(inputs, arrays)))))
+            return dict(_tensors(zip(outputs, session.run(outputs, dict(zip(inputs, arrays))))))
 
         return run
 
@@ -153,7 +153,9 @@ class Adapter(OnnxFile, OnArrays):
 
     def signature(self, model: OnnxModel) -> Signature:
         session = self.session(model, "ORT_ENABLE_ALL")
-        return Signature(tuple(map(_tensor, session.get_inputs())), tuple(map(_tensor, session.get_outputs())))
+        # The number of tensors in a sequence is known when it is computed.
+        outputs = [each for each in session.get_outputs() if not each.type.startswith("seq(tensor(")]
+        return Signature(tuple(map(_tensor, session.get_inputs())), tuple(map(_tensor, outputs)))
 
     def stored(self, model: OnnxModel) -> Stored:
         import onnx
@@ -185,11 +187,21 @@ def explain(text: str) -> tuple[type[SubjectError], str]:
 
 
 def _tensor(tensor: Any) -> Tensor:
-    match = re.fullmatch(r"tensor\((\w+)\)", tensor.type)
+    match = re.fullmatch(r"(?:optional\()?tensor\((\w+)\)\)?", tensor.type)
     if match is None:
         raise Unsupported(f"{tensor.name!r} is a {tensor.type}, and xverify compares tensors only")
-    # ONNX Runtime gives a dynamic dimension as its name, or as None.
-    return Tensor(tensor.name, tuple(tensor.shape), _DTYPES.get(match[1], match[1]))
+    # ONNX Runtime gives a dynamic dimension as its name, or as None, and an optional tensor no shape.
+    shape = None if tensor.type.startswith("optional(") else tuple(tensor.shape)
+    return Tensor(tensor.name, shape, _DTYPES.get(match[1], match[1]))
+
+
+def _tensors(outputs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """(name, array) of every output; each item of a sequence is one by itself. An optional output that is left out is none."""
+    for name, value in outputs:
+        if isinstance(value, list):
+            yield from ((f"{name}_{place}", each) for place, each in enumerate(value))
+        elif value is not None:
+            yield name, value
 
 
 def _read(value: Any) -> Any:

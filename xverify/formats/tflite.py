@@ -48,6 +48,7 @@ class LiteModel:
 
     inputs, outputs: name in the signature -> what LiteRT says about the tensor.
     signature: name of the signature; "" when the file has none. others: names of the other signatures.
+    real: whether it takes and returns real numbers where the file has quantised ones.
     """
 
     path: Path
@@ -55,6 +56,18 @@ class LiteModel:
     outputs: dict[str, Detail]
     signature: str
     others: tuple[str, ...]
+    real: bool = False
+
+    def given(self, name: str, array: Any) -> Any:
+        """An input as the file takes it."""
+        detail = self.inputs[name]
+        return quantised(array, detail) if self.real and is_quantised(detail) else array
+
+    def returned(self, name: str, array: Any) -> Any:
+        """An output as it is told."""
+        detail = self.outputs[name]
+        wide = self.real and is_quantised(detail)
+        return dequantised(array, detail["quantization_parameters"]) if wide else array
 
 
 class Adapter(ModelFile, OnArrays):
@@ -101,7 +114,7 @@ class Adapter(ModelFile, OnArrays):
         if not chosen:
             inputs = {detail["name"]: detail for detail in interpreter.get_input_details()}
             outputs = {detail["name"]: detail for detail in interpreter.get_output_details()}
-            return LiteModel(path, inputs, outputs, "", ())
+            return LiteModel(path, inputs, outputs, "", (), bool(options.get("real")))
         runner = interpreter.get_signature_runner(chosen)
         # The file orders the names of a signature; the runner's own mappings may have another order.
         inputs, outputs = runner.get_input_details(), runner.get_output_details()
@@ -111,6 +124,7 @@ class Adapter(ModelFile, OnArrays):
             {name: outputs[name] for name in signatures[chosen]["outputs"]},
             chosen,
             tuple(name for name in signatures if name != chosen),
+            bool(options.get("real")),
         )
 
     def call(self, model: LiteModel, kernels: str) -> Any:
@@ -129,10 +143,10 @@ class Adapter(ModelFile, OnArrays):
                     interpreter.resize_tensor_input(place, shape, strict=True)
                 interpreter.allocate_tensors()
                 shapes[:] = wanted
-            for place, array in zip(places, inputs):
-                interpreter.set_tensor(place, array)
+            for name, place, array in zip(model.inputs, places, inputs):
+                interpreter.set_tensor(place, model.given(name, array))
             interpreter.invoke()
-            return {name: interpreter.get_tensor(index) for name, index in results.items()}
+            return {name: model.returned(name, interpreter.get_tensor(index)) for name, index in results.items()}
 
         return run
 
@@ -140,14 +154,14 @@ class Adapter(ModelFile, OnArrays):
         runner = interpreter.get_signature_runner(model.signature)
 
         def run(*inputs: Array) -> dict[str, Array]:
-            outputs = runner(**dict(zip(model.inputs, inputs)))
-            return {name: outputs[name] for name in model.outputs}
+            outputs = runner(**{name: model.given(name, array) for name, array in zip(model.inputs, inputs)})
+            return {name: model.returned(name, outputs[name]) for name in model.outputs}
 
         return run
 
     def signature(self, model: LiteModel) -> Signature:
-        inputs = tuple(_tensor(name, detail) for name, detail in model.inputs.items())
-        outputs = tuple(_tensor(name, detail) for name, detail in model.outputs.items())
+        inputs = tuple(_tensor(name, detail, model.real) for name, detail in model.inputs.items())
+        outputs = tuple(_tensor(name, detail, model.real) for name, detail in model.outputs.items())
         return Signature(inputs, outputs, model.signature, model.others)
 
     def random_operators(self, model: LiteModel) -> list[str]:
@@ -253,9 +267,27 @@ def dequantised(array: Array, parameters: Mapping[str, Any]) -> Array:
     return values
 
 
-def _tensor(name: str, detail: Detail) -> Tensor:
+def is_quantised(detail: Mapping[str, Any]) -> bool:
+    """Whether the whole numbers of a tensor stand for real ones."""
+    text = detail["dtype"] in (np.bytes_, np.object_, np.str_)
+    whole = not text and np.dtype(detail["dtype"]).kind in "iu"
+    return whole and bool(np.size(detail["quantization_parameters"]["scales"]))
+
+
+def quantised(array: Array, detail: Detail) -> Array:
+    """The whole numbers of a tensor that are nearest to real ones."""
+    parameters, limits = detail["quantization_parameters"], np.iinfo(detail["dtype"])
+    scale, zero = (float(np.asarray(parameters[name]).reshape(-1)[0]) for name in ("scales", "zero_points"))
+    steps = np.round(np.asarray(array, np.float64) / scale) + zero
+    found: Array = np.clip(steps, limits.min, limits.max).astype(detail["dtype"])
+    return found
+
+
+def _tensor(name: str, detail: Detail, real: bool) -> Tensor:
     shape: Any = detail.get("shape_signature", detail["shape"])
     if not len(shape):  # a file without dynamic dimensions has no shape_signature
         shape = detail["shape"]
     dtype = "string" if detail["dtype"] in (np.bytes_, np.object_, np.str_) else np.dtype(detail["dtype"]).name
-    return Tensor(name, tuple(None if size < 0 else int(size) for size in shape), dtype)
+    whole = is_quantised(detail)
+    dtype = "float32" if whole and real else dtype
+    return Tensor(name, tuple(None if size < 0 else int(size) for size in shape), dtype, whole)

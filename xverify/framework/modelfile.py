@@ -51,11 +51,13 @@ class Tensor:
     shape: the size of each dimension, the name of a dynamic dimension, or None for a dynamic dimension without a name. The whole
         shape is None when the file does not say even the number of dimensions.
     dtype: as numpy writes it, for example "float32", "bfloat16", "int64", "bool" or "string".
+    quantised: whether its whole numbers stand for real ones, and the option ``real`` of ``build`` makes it take and return these.
     """
 
     name: str
     shape: tuple[int | str | None, ...] | None
     dtype: str
+    quantised: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,8 @@ class ModelFile(Runner):
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         """Open the file ``source.folder``.
 
-        options: "trust": allow code in the file to run; "signature": the name of a signature of the file; others as the format
-            describes them.
+        options: "trust": allow code in the file to run; "signature": the name of a signature of the file; "real": take and return
+            real numbers where the file has quantised ones; others as the format describes them.
         Raises Failed, with one line, for a file that cannot be opened, and Unsupported for one that this runtime cannot run.
         """
         path = source.folder
@@ -217,7 +219,9 @@ class ModelFile(Runner):
         if dtype in ("", array.dtype.name):
             return self.to_native(array, layout)
         if dtype == "string":
-            raise Unsupported(f"input {name!r} takes strings, and xverify has only numbers for inputs")
+            if array.dtype.kind not in "OSU":
+                raise Unsupported(f"input {name!r} takes strings, and the array that was given is {array.dtype}")
+            return self.to_native(array.astype(object), layout)
         wanted = np.float32 if dtype in NARROW else np.dtype("int8" if dtype in ("int4", "uint4") else dtype)
         if not np.can_cast(array.dtype, wanted, "same_kind"):
             raise Failed(f"input {name!r} takes {dtype}, and the array that was given is {array.dtype}")

@@ -44,6 +44,7 @@ class GraphDescribed:
     precision: that of its weights and arithmetic.
     random: the nodes that draw random numbers, each with its operator.
     counts: inputs that say how often a loop is repeated.
+    declared: output -> the size of each dimension, its name, or None where it is open; only where the file says them.
     """
 
     vocabulary: dict[str, int]
@@ -51,6 +52,7 @@ class GraphDescribed:
     precision: Precision
     random: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
+    declared: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,7 @@ class FindDivergence(Request[tuple[str, ...]]):
 
     case: index of the case. outputs: name of an output of the reference -> its name in the file.
     any_order: whether the axes of an image are turned. coarse: the relative difference that the precision of the file explains.
+    general: whether the inputs of the case are random, and not zeros, for example.
     """
 
     file: GraphSide
@@ -172,6 +175,7 @@ class FindDivergence(Request[tuple[str, ...]]):
     outputs: dict[str, str]
     any_order: bool
     coarse: float
+    general: bool = True
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,10 @@ from ..messages.codec import Request
 
 _DOING = {
     "Start": "importing",
+    "Compute": "computing the file",
+    "EvaluateGraph": "evaluating the graph in float64",
+    "ReplayGraph": "evaluating every node in float64",
+    "EvaluateRounding": "evaluating the graph at its precision",
     "Build": "building the model",
     "Load": "loading the weights",
     "Export": "exporting ONNX",

@@ -30,6 +30,7 @@ from .lines import MOST_NOISE, Lines
 from .log import Log
 
 LONG_REQUEST = 32_000  # bytes; a shorter request always fits into the pipe, so that sending it cannot block
+LEAST = 20.0  # seconds that a request gets where it begins near or after the end of the whole command
 ATTEMPTS = 3  # number of attempts to start a process whose adapter asks for a restart
 _STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed)}
 
@@ -79,6 +80,7 @@ class Worker:
         self.patient, self.beat, self.allocator, self.memory = patient, beat, allocator, memory
         self.templates = templates
         self.log = Log(folder / "worker.log")
+        self.until: float | None = None  # monotonic time at which the whole command should end; None without a limit
         self.asked = 0  # the number of the last request
         self.asking = threading.Lock()
         self.process: subprocess.Popen[bytes] | Forked | None = None
@@ -279,9 +281,15 @@ class Worker:
         """Send a request, and return the line that answers it. silent: see ``_next_line``."""
         self._check_silent(doing)
         self.asked += 1
-        deadline = time.monotonic() + self.timeout
+        deadline = self._deadline()
         self._send(line, doing)
         return self._next_line(deadline, doing, silent)
+
+    def _deadline(self) -> float:
+        """Until when a request that begins now may take."""
+        now = time.monotonic()
+        latest = now + self.timeout
+        return latest if self.until is None else min(latest, max(self.until, now + LEAST))
 
     def _send(self, line: bytes, doing: str) -> None:
         """Write a request to the pipe. Raises SubjectError when the worker has ended, or does not read a long one in time."""
@@ -356,7 +364,11 @@ class Worker:
             return line
 
     def _late(self, doing: str) -> TimedOut:
-        self._overdue = TimedOut(f"{doing} took over {self.timeout:g} s; see --timeout{self.log.last_words()}")
+        over = self.until is not None and time.monotonic() >= self.until
+        why = (
+            f"--max-seconds was over while {doing}" if over else f"{doing} took over {self.timeout:g} s; see --timeout"
+        )
+        self._overdue = TimedOut(f"{why}{self.log.last_words()}")
         return self._overdue
 
     def _death(self, doing: str) -> Crashed | TimedOut:

@@ -30,6 +30,8 @@ from ..workload.keys import case_key
 from .fed import feed
 from .handlers import Group
 
+TEXTS = "OSU"  # kinds of numpy's dtypes that are no numbers: they are not compared
+
 
 class FileWork(Group):
     """Handlers of requests about a model file."""
@@ -92,9 +94,8 @@ class FileWork(Group):
                         native = feed(form, signature.inputs, native, outputs, request.state, request.perturb)
                     outputs = call(*native)
                     form.wait(outputs)
-                    results.update(
-                        {case_key(case, name): form.to_numpy(value, None) for name, value in outputs.items()}
-                    )
+                    arrays = {case_key(case, name): form.to_numpy(value, None) for name, value in outputs.items()}
+                    results.update({key: array for key, array in arrays.items() if array.dtype.kind not in TEXTS})
             except (SubjectError, MemoryError):
                 raise
             except Exception as error:

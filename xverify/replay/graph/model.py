@@ -194,6 +194,7 @@ class Graph(Body):
 
     model: the model, with its external data loaded or in ``folder``.
     folder: the folder of the file; only needed for external data that is not loaded.
+    declared: output -> the size of each dimension, its name, or None where it is open; only where the file says them.
     """
 
     def __init__(self, model: ModelProto, folder: str = "") -> None:
@@ -201,10 +202,22 @@ class Graph(Body):
         functions = {(_domain(function.domain), function.name): function for function in model.functions}
         super().__init__(model.graph, Context(opsets, functions, folder))
         self.types = {value.name: value.type for value in model.graph.input}
+        self.declared = {
+            value.name: _sizes(value.type.tensor_type.shape) for value in model.graph.output if _says(value)
+        }
 
     def optional(self, name: str) -> bool:
         """Whether the type of an input allows that it is missing."""
         return bool(self.types[name].HasField("optional_type"))
+
+
+def _says(value: Any) -> bool:
+    """Whether a value has a shape in the file."""
+    return bool(value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"))
+
+
+def _sizes(shape: Any) -> tuple[int | str | None, ...]:
+    return tuple(each.dim_value if each.HasField("dim_value") else each.dim_param or None for each in shape.dim)
 
 
 def schema_function(node: Node, types: Sequence[Any]) -> Body | None:

@@ -6,7 +6,7 @@ that differs, through values that correspond to none, leads to the first node th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,9 @@ from ..evaluation import Evaluation, given
 from ..kinds import QUANTISING
 from ..model import Body, Graph, Node
 from ..values import Value
-from .node_difference import Neighbours, between, described
+from .node_difference import Neighbours, between, described, differences
 from .sketch import Sketch, apart, reordered, sketch
+from .structure import changed_settings
 
 # Relative difference of corresponding values: folding in float32 alone changes values by up to this.
 LEAST, MOST = 2e-6, 1e-4
@@ -68,6 +69,10 @@ class Trace:
         """A node with the nodes that use its outputs."""
         after = [user for name in node.outputs for user in self.graph.users.get(name, ())]
         return Neighbours(node, tuple(after), self.graph.constants)
+
+    def between(self, reference: Trace) -> Callable[[Node, Node], Iterator[str]]:
+        """A function that says how a node of this graph differs from one of the reference."""
+        return lambda mine, theirs: differences(self.neighbours(mine), reference.neighbours(theirs))
 
 
 def trace(graph: Graph, inputs: Mapping[str, Any], turn: bool = False) -> Trace:
@@ -122,13 +127,20 @@ def _badly_scaled(node: Node, arguments: Sequence[Value | None]) -> Iterator[str
 
 
 def divergences(
-    file: Trace, reference: Trace, outputs: Mapping[str, str], any_order: bool = False, coarse: float = 0.0
+    file: Trace,
+    reference: Trace,
+    outputs: Mapping[str, str],
+    any_order: bool = False,
+    coarse: float = 0.0,
+    general: bool = True,
 ) -> list[str]:
     """Sentences on where the file begins to compute something else than the reference; [] when nothing is found.
 
     outputs: name of an output of the reference -> its name in the file.
     any_order: whether values may correspond in any order, because the axes of an image are turned.
     coarse: the relative difference that rounded or quantised weights explain.
+    general: whether the inputs are random. Of zeros, for example, many values are equal by chance: what a value corresponds to is
+        not told then.
     """
     sentences = list(file.ranges.values())[:MOST_RANGES]
     if sentences:
@@ -141,15 +153,18 @@ def divergences(
     for theirs, mine in pairs:
         away = apart(file.sketches[mine], reference.sketches[theirs])
         tolerance = max(coarse, min(MOST, max(least, away * SHARE)))
-        says = _Comparison(file, reference, tolerance, any_order).explain(mine, theirs) if away > tolerance else ""
+        comparison = _Comparison(file, reference, tolerance, any_order, general)
+        says = comparison.explain(mine, theirs) if away > tolerance else ""
         if says and says not in sentences:
             sentences.append(says)
-    return sentences
+    same = "" if sentences else changed_settings(file.graph, reference.graph, file.between(reference), described)
+    return sentences or ([same] if same else [])
 
 
 class _Comparison:
-    def __init__(self, file: Trace, reference: Trace, tolerance: float, any_order: bool) -> None:
+    def __init__(self, file: Trace, reference: Trace, tolerance: float, any_order: bool, general: bool) -> None:
         self.file, self.reference, self.tolerance, self.any_order = file, reference, tolerance, any_order
+        self.general = general
         self.known: dict[tuple[bool, str], list[str]] = {}
 
     def equal(self, name: str, in_file: bool = True) -> list[str]:
@@ -175,6 +190,8 @@ class _Comparison:
     def explain(self, mine: str, theirs: str) -> str:
         """The sentence on one output. mine, theirs: its names."""
         others = [name for name in self.equal(mine) if name != theirs]
+        if others and not self.general:
+            return ""
         if others:
             return self._unfinished(mine, theirs, others)
         entries = self._entries(mine)
@@ -230,7 +247,7 @@ class _Comparison:
     def _held(self, name: str) -> str:
         """A value of the reference that holds the numbers of a value of the file in another order."""
         own = self.file.sketches.get(name)
-        if own is None or own.whole:
+        if own is None or own.whole or not self.general:
             return ""
         sketches = self.reference.sketches
         names = self.reference.alike(own)

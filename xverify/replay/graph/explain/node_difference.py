@@ -14,6 +14,7 @@ from ..model import Body, Node
 from ..source import source
 from ..values import Named
 from .names import common_attribute, plain
+from .structure import merged_pad, permuted_gates
 
 NORM = "BatchNormalization"
 SMALL = 8  # values of a constant that a sentence shows
@@ -65,16 +66,18 @@ def between(own: Neighbours, others: Sequence[Neighbours], at_end: bool) -> str:
         where = "file" if _has_norm(own) else "reference"
         return f"it differs although a batch norm may be folded into it: the {where} has {described(norm)} behind it"
     if same:
-        clauses = [list(_differences(own, other)) for other in same]
-        best = min(clauses, key=len)
-        return (
-            "; ".join(best)
-            if best
-            else f"the reference's {described(same[0].node)} gets the same and gives other values"
-        )
+        best = min((list(differences(own, other)) for other in same), key=len)
+        if best:
+            return "; ".join(best)
+        # The reference computes something of the same values that its own node is given beside them.
+        rest = [other for other in others if any(each.node in other.after for each in same)]
+        if rest:
+            return _left_out(rest[0])
+        return f"the reference's {described(same[0].node)} gets the same and gives other values"
     other = others[0]
     if any(plain(node.op) == plain(own.node.op) for node in other.after):
-        return f"the file leaves out the reference's {described(other.node)}{_constants(other)}, which comes before it"
+        merged = merged_pad(own.node, other.node, other.after, other.constants)
+        return merged or _left_out(other)
     if any(plain(node.op) == plain(other.node.op) for node in own.after):
         return f"the reference does not have this node{_values(own)} before its {described(other.node)}"
     return (
@@ -82,11 +85,16 @@ def between(own: Neighbours, others: Sequence[Neighbours], at_end: bool) -> str:
     )
 
 
+def _left_out(other: Neighbours) -> str:
+    """The clause on a node of the reference that the file does not have."""
+    return f"the file leaves out the reference's {described(other.node)}{_constants(other)}, which comes before it"
+
+
 def _has_norm(neighbours: Neighbours) -> bool:
     return any(node.op == NORM for node in neighbours.after)
 
 
-def _differences(own: Neighbours, other: Neighbours) -> Iterator[str]:
+def differences(own: Neighbours, other: Neighbours) -> Iterator[str]:
     """Clauses on attributes and constants of two nodes with one operator."""
     mine, theirs = _attributes(own.node), _attributes(other.node)
     if own.node.op != other.node.op:  # of two formats
@@ -99,6 +107,10 @@ def _differences(own: Neighbours, other: Neighbours) -> Iterator[str]:
     for name in sorted(mine.keys() | theirs.keys()):
         if _text(mine.get(name)) != _text(theirs.get(name)):
             yield f"{name} is {_text(mine.get(name))}, and the reference has {_text(theirs.get(name))}"
+    gates = permuted_gates(own.node, other.node, own.constants, other.constants)
+    if gates:
+        yield gates
+        return
     counts = [sum(bool(name) for name in each.node.inputs) for each in (own, other)]
     if counts[0] < counts[1]:
         left = [name for name in other.node.inputs if name][counts[0] :]

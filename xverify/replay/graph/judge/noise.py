@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,10 +67,20 @@ def noise(
     evaluation = Evaluation([EXACT, *perturbed, *([OWN] if own else [])], after)
     found = evaluation.run(graph, {**given(evaluation, graph, inputs), **(fed or {})})
     return {
-        name: OutputNoise(value.exact, _noise(value, samples, uncertain.get(name)), value.dtype, value)
+        own: OutputNoise(each.exact, _noise(each, samples, uncertain.get(own)), each.dtype, each)
         for name, value in zip(graph.outputs, found)
         if value is not None
+        for own, each in _tensors(name, value)
     }
+
+
+def _tensors(name: str, value: Value) -> Iterator[tuple[str, Value]]:
+    """(name, value) of an output; each item of a sequence is one by itself. An optional output that is left out is none."""
+    if isinstance(value.exact, list):
+        for place in range(len(value.exact)):
+            yield f"{name}_{place}", Value(tuple(each[place] for each in value.by_pass), value.dtype)
+    elif value.exact is not None:
+        yield name, value
 
 
 def _noise(value: Value, samples: int, uncertain: Any) -> Any:

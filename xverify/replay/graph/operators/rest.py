@@ -59,5 +59,7 @@ def compute(call: Call, *inputs: Any) -> Any:
             setattr(run, name, call.dtype(value))
         elif isinstance(value, list) and value and isinstance(value[0], float):
             setattr(run, name, [call.dtype(item) for item in value])
+    if node.op == "NonMaxSuppression":  # its limits may be single numbers without an axis
+        inputs = (*inputs[:2], *(None if each is None else np.reshape(each, -1) for each in inputs[2:]))
     with np.errstate(all="ignore"):
         return tuple(run.run(*inputs))

@@ -15,6 +15,8 @@ from .rest import compute
 # Operators that are one function of numpy or torch.
 SIMPLE: dict[str, Operator] = {
     "Identity": lambda call, x: x,
+    "Optional": lambda call, x: x,
+    "OptionalGetElement": lambda call, x: x,
     "Transpose": lambda call, x: np.transpose(x, call.get("perm")),
     "Concat": lambda call, *inputs: np.concatenate(inputs, call.get("axis", 1)),
     "Gather": lambda call, x, indices: np.take(x, indices, axis=call.get("axis", 0), mode="raise"),
