@@ -67,13 +67,13 @@ for name, arguments in {"right": {}, "slope": {"slope": 0.2}, "pool": {"stride":
     model.save(name + ".keras")
     model.export(name + "_saved", verbose=False)
     open(name + ".tflite", "wb").write(tf.lite.TFLiteConverter.from_keras_model(model).convert())
-    if name == "right":
+    if name != "slope":
         random, converter = np.random.default_rng(2), tf.lite.TFLiteConverter.from_keras_model(model)
         converter.optimizations, converter.inference_input_type = [tf.lite.Optimize.DEFAULT], tf.int8
         converter.inference_output_type = tf.int8
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.representative_dataset = lambda: ([random.standard_normal((2, 12, 12, 3)).astype("f")] for _ in range(30))
-        open("whole.tflite", "wb").write(converter.convert())
+        open(name + "_whole.tflite", "wb").write(converter.convert())
 """
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="faultyfiles-")
