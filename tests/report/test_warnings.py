@@ -64,6 +64,12 @@ def test_a_pass_without_a_drift_is_a_plain_pass():
     assert suite(passed(EQUAL))._elem.find("system-out").text.splitlines()[0] == "PASS"
 
 
+def test_the_last_line_counts_the_rows_that_miss_their_condition(xverify, tmp_path):
+    for holds, says in ((True, "1 DIFFERENT; "), (False, "1 DIFFERENT, 1 misses its condition; ")):
+        write(gated(0.95 if holds else 0.5, holds), tmp_path / "r.json")
+        assert says in xverify("report", tmp_path / "r.json").out.splitlines()[-1]
+
+
 def test_a_drift_that_the_figures_accept_is_no_warning():
     result = gated(0.95, holds=True)
     rows = [replace(row, error=replace(row.error, verdict=Verdict.DRIFT)) for row in result.rows[1:]]

@@ -246,7 +246,7 @@ def _layers_and_outputs(found: Layers) -> str:
     outputs = sum(layer.layer.startswith(OUTPUT) for layer in found.layers)
     count = len(found.layers) - outputs
     says = f"{count} layer{'' if count == 1 else 's'}"
-    return f"{says} and the output" if outputs == 1 else f"{says} and {outputs} outputs" if outputs else says
+    return f"{says}, then the output" if outputs == 1 else f"{says}, then {outputs} outputs" if outputs else says
 
 
 def _worst(layer: LayerError) -> float:

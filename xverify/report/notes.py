@@ -114,7 +114,8 @@ def duration(result: Result) -> str:
 def tally(rows: Sequence[Row], what: str) -> str:
     """How many rows are EQUAL, and what the others are: ``1 of 3 subjects EQUAL, 1 DRIFT, 1 crashed``.
 
-    A row that has a verdict and did not run to its end is counted by its verdict, and as one that ended early.
+    A row that has a verdict and did not run to its end is counted by its verdict, and as one that ended early. One that misses a
+    condition of --accept is counted by its verdict, too.
     what: what a row is called, in the plural.
     """
     equal, others = 0, Counter[str]()
@@ -126,7 +127,9 @@ def tally(rows: Sequence[Row], what: str) -> str:
         else:
             others[row.error.verdict] += 1
     early = sum(row.error is not None and row.status != "ok" for row in rows)
+    missed = sum(row.misses_gate for row in rows)
     counts = [*others.items(), *([("ended early", early)] if early else [])]
+    counts += [(f"miss{'es its' if missed == 1 else ' their'} condition", missed)] if missed else []
     return ", ".join([f"{equal} of {len(rows)} {what} EQUAL", *(f"{count} {name}" for name, count in counts)])
 
 
