@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from helpers.htmlpages import check_accessible, check_drawn
-from helpers.sampleresults import HOSTILE, LAYERS, RESULT, hostile, of_files, unusual
+from helpers.sampleresults import HOSTILE, LAYERS, RESULT, SPEED, hostile, of_files, unusual
 
 from xverify.report import html
 from xverify.results.figures import Figures
@@ -46,13 +46,15 @@ def checked():
     return replace(of_files(), rows=tuple(rows))
 
 
-def test_the_table_of_a_check_needs_no_scrolling_on_a_desk(browser, tmp_path):
+@pytest.mark.parametrize(("speed", "columns"), [(None, 15), (SPEED, 17)], ids=["untimed", "timed"])
+def test_the_table_of_a_check_needs_no_scrolling_on_a_desk(speed, columns, browser, tmp_path):
     file = tmp_path / "page.html"
-    file.write_text(html.page([checked()]))
+    result = checked()
+    file.write_text(html.page([replace(result, rows=tuple(replace(row, speed=speed) for row in result.rows))]))
     opened = browser.new_page(viewport={"width": 1280, "height": 800})
     opened.goto(file.as_uri())
     titles = opened.evaluate("[...document.querySelectorAll('.rows thead th')].map(each => each.textContent)")
-    assert len(titles) == 15, titles
+    assert len(titles) == columns, titles
     wider = opened.evaluate("[...document.querySelectorAll('.wide')].map(each => each.scrollWidth - each.clientWidth)")
     assert set(wider) == {0}
     opened.close()
