@@ -7,7 +7,7 @@ RATE = "Items that are computed in a second, with the 95% interval. A figure tha
 # Term -> its meaning. The titles of columns are among them.
 TERMS: dict[str, str] = {
     "FPS": RATE,
-    "subject": "One framework in one mode, written `torch:eager`; in a check, one file in one runtime.",
+    "subject": "One framework in one mode, written torch:eager; in a check, one file in one runtime.",
     "file": "One model file in one runtime.",
     "question": "What a row of a check answers. runtime: does the runtime compute what the file says? "
     "conversion: does the file say what the reference says?",
