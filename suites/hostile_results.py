@@ -155,7 +155,7 @@ def _reported(path: Path) -> str:
     said = err.getvalue()
     if code == 2 and len(said.splitlines()) == 1 and not page.exists() and not cases.exists():
         return ""
-    if code not in (0, 1, 3, 4) or said:
+    if code not in (0, 1, 3, 4) or len(said.splitlines()) != 1 or not said.endswith(f"; wrote {page}, {cases}\n"):
         return f"exit code {code} with {said!r}"
     ElementTree.parse(cases)
     return "" if page.read_text().count("<h1>") == 1 else "the page has no title, or two"

@@ -16,9 +16,12 @@ import hostile  # noqa: E402
 import onnx_suite  # noqa: E402
 import processes  # noqa: E402
 import weight_files  # noqa: E402
+from helpers.sampleresults import RESULT  # noqa: E402
 from hostile import REFUSED, ROW, Trap  # noqa: E402
 from hostile_weights import Hostile  # noqa: E402
 from process_faults import Fault  # noqa: E402
+
+from xverify.results.file import write  # noqa: E402
 
 
 def run(script, *arguments):
@@ -186,6 +189,24 @@ def test_the_suite_of_results_tells_a_fault(monkeypatch):
     assert "exit code 5" in answering(5, "PASS\n")
     assert "unexpected" in answering(3, err="xverify explain: unexpected KeyError\n")
     assert "character '\\x1b'" in answering(0, "\x1b[31m\n")
+
+
+def test_the_suite_of_results_takes_reports_in_files_that_are_named(monkeypatch, tmp_path):
+    import hostile_results
+
+    path = tmp_path / "r.json"
+    write(RESULT, path)
+    assert hostile_results._reported(path) == ""
+    report = hostile_results.command
+
+    def more(words):
+        print("a warning", file=sys.stderr)
+        return report(words)
+
+    monkeypatch.setattr(hostile_results, "command", more)
+    assert "a warning" in hostile_results._reported(path)
+    monkeypatch.setattr(hostile_results, "command", lambda words: 0)
+    assert hostile_results._reported(path) == "exit code 0 with ''"
 
 
 @pytest.mark.slow
