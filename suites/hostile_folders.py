@@ -193,21 +193,23 @@ def _models() -> Iterator[Folder]:
 
 
 def _places() -> Iterator[Folder]:
-    whole = {"spec.py": SPEC, "numpy.py": MODEL}
-    for name, made, link in (
-        ("spec.py a link in a circle", {"numpy.py": MODEL}, "spec.py"),
-        ("model file a link in a circle", {"spec.py": SPEC}, "numpy.py"),
+    whole, no_spec = {"spec.py": SPEC, "numpy.py": MODEL}, {"numpy.py": MODEL}
+    for name, kind, says, made, put in (
+        ("spec.py", "a link in a circle", "Too many levels", no_spec, lambda file: file.symlink_to(file.name)),
+        (
+            "numpy.py",
+            "a link in a circle",
+            "Too many levels",
+            {"spec.py": SPEC},
+            lambda file: file.symlink_to(file.name),
+        ),
+        ("spec.py", "a folder", "it is a folder", no_spec, Path.mkdir),
+        ("spec.py", "a pipe", "it is a pipe", no_spec, os.mkfifo),
+        ("names.toml", "a folder", "it is a folder", whole, Path.mkdir),
     ):
         yield Folder(
-            f"place: {name}", made, REFUSED, "has no", lambda folder, link=link: (folder / link).symlink_to(link)
+            f"place: {name} {kind}", made, REFUSED, f"{name}: {says}", lambda f, put=put, name=name: put(f / name)
         )  # type: ignore[misc]
-    yield Folder(
-        "place: spec.py a folder", {"numpy.py": MODEL}, REFUSED, "has no spec.py", lambda f: (f / "spec.py").mkdir()
-    )
-    yield Folder(
-        "place: spec.py a pipe", {"numpy.py": MODEL}, REFUSED, "has no spec.py", lambda f: os.mkfifo(f / "spec.py")
-    )
-    yield Folder("place: names.toml a folder", whole, RUNS, "", lambda f: (f / "names.toml").mkdir())
     yield Folder(
         "place: weights of noise", {**whole, "weights.safetensors": b"noise" * 50}, REFUSED, "weights.safetensors"
     )
