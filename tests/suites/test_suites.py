@@ -217,6 +217,15 @@ def test_a_twentieth_of_the_results_and_folders(part):
     assert "tried" in said
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["spec.py a folder", "spec.py a pipe", "names.toml a folder"])
+def test_what_the_suite_of_folders_expects_in_the_place_of_a_file(tmp_path, name):
+    import hostile_folders
+
+    [folder] = [each for each in hostile_folders._places() if each.name == f"place: {name}"]
+    assert hostile_folders.fault(folder, tmp_path) == ""
+
+
 def test_the_suite_of_folders_tells_a_fault(tmp_path):
     """A folder that is taken where it had to be refused, and one that does not say what it should."""
     import hostile_folders
