@@ -11,7 +11,7 @@ LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra clu
 # Images of containers set it, and then each of the thousand processes of the tests compiles xverify again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run wheel test slow long check ci fast side-by-side bench faults ports floors onnx-suite torchvision formats environments lint types resolve lock docs clean
+.PHONY: help run wheel test slow long check ci fast side-by-side bench faults ports floors onnx-suite quantised torchvision formats environments lint types resolve lock docs clean
 help:                         ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
@@ -69,6 +69,9 @@ floors: $(STAMP)              ## whether every fault above the stated detection 
 
 onnx-suite: $(STAMP)          ## onnx's own test data: `xverify check` agrees with the expected outputs, and with what is wrong
 	$(BIN)/python suites/onnx_suite.py
+
+quantised: $(STAMP)           ## mistakes of quantising in files of ONNX Runtime: each is found and named, and no right file is accused; half an hour
+	$(BIN)/python suites/quantised.py --markdown
 
 torchvision: $(STAMP)         ## 20 architectures by both exporters of torch, on two runtimes, in float16 and in int8: no false alarm
 	$(BIN)/python suites/vision.py

@@ -172,20 +172,80 @@ def with_norm(model):
     return normed, files.with_constants(model, changed)
 
 
-@SLOW
-@pytest.mark.parametrize("how", files.FORMATS)
-def test_weights_with_a_folded_batch_norm_are_not_compared(xverify, tmp_path, how):
+@pytest.mark.parametrize("how", ["QDQ", *(pytest.param(each, marks=SLOW) for each in ("dynamic", "QOperator"))])
+def test_weights_with_a_folded_batch_norm_are_compared(xverify, tmp_path, how):
     normed, folded = with_norm(files.network())
     plain = files.save(normed, tmp_path / "reference.onnx")
-    error, notes = check(xverify, tmp_path, files.quantised(tmp_path, how, model=folded), plain)
+    model = files.quantised(tmp_path, how, model=folded)
+    error, notes = check(xverify, tmp_path, model, plain)
     assert error["verdict"] in ("EQUAL", "DRIFT")
     assert "one step" not in (error["reason"] or "")
-    (note,) = (note for note in notes if "one by one" in note)
-    assert (
-        f"{1 if how == 'dynamic' else 2} of {4 if how == 'dynamic' else 8} quantised weights are not compared" in note
+    assert not any("one by one" in note for note in notes)
+    bias = "b2" if how == "dynamic" else "b2_quantized"
+    halved = files.with_constants(
+        model, {bias: (files.constants(model)[bias] / 2).astype(files.constants(model)[bias].dtype)}
     )
-    assert "BatchNormalization" in note
-    assert files.CONVOLUTION in note
+    error, _ = check(xverify, tmp_path, halved, plain)
+    assert error["verdict"] == "DIFFERENT"
+    assert f"its bias {bias} are more than" in error["reason"]
+    assert "with BatchNormalization /norm folded in" in error["reason"]
+    assert "all of its values are × 0.5" in error["reason"]
+
+
+def matrices():
+    """Two matrices with biases, and a ReLU between them."""
+    random = np.random.default_rng(2)
+    sizes = {"w1": (40, 48), "b1": (48,), "w2": (48, 32), "b2": (32,)}
+    weights = {name: (random.standard_normal(size) * 0.2).astype(np.float32) for name, size in sizes.items()}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["m1"], "first"),
+        helper.make_node("Add", ["m1", "b1"], ["a1"], "add1"),
+        helper.make_node("Relu", ["a1"], ["r1"], "relu"),
+        helper.make_node("MatMul", ["r1", "w2"], ["m2"], "second"),
+        helper.make_node("Add", ["m2", "b2"], ["y"], "add2"),
+    ]
+    ends = [helper.make_tensor_value_info(name, 1, [4, size]) for name, size in (("x", 40), ("y", 32))]
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def in_blocks(model, how):
+    """The model with matrices in blocks of 16 values of 4 bits."""
+    quantiser = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
+    from onnxruntime.quantization import QuantFormat
+
+    work = quantiser.MatMulNBitsQuantizer(
+        model, block_size=16, is_symmetric=False, quant_format=getattr(QuantFormat, how)
+    )
+    work.process()
+    return work.model.model
+
+
+@pytest.mark.parametrize("how", ["QOperator", pytest.param("QDQ", marks=SLOW)])
+def test_blocks_of_4_bits_are_compared(xverify, tmp_path, how):
+    plain = files.save(matrices(), tmp_path / "reference.onnx")
+    model = in_blocks(matrices(), how)
+    error, notes = check(xverify, tmp_path, model, plain)
+    assert error["verdict"] == "EQUAL"
+    assert not any("one by one" in note for note in notes)
+    scale = next(name for name in files.constants(model) if name.startswith("w2") and "scale" in name)
+    array = files.constants(model)[scale]
+    rolled = files.with_constants(model, {scale: np.roll(array.reshape(-1), 1).reshape(array.shape)})
+    error, _ = check(xverify, tmp_path, rolled, plain)
+    assert error["verdict"] == "DIFFERENT"
+    assert "second" in error["reason"]
+    assert "are more than one step from the reference's w2" in error["reason"]
+
+
+def test_a_bias_in_real_numbers_that_is_halved_is_named(xverify, tmp_path):
+    plain = files.save(matrices(), tmp_path / "reference.onnx")
+    model = in_blocks(matrices(), "QOperator")
+    halved = files.with_constants(model, {"b1": files.constants(model)["b1"] / 2})
+    error, _ = check(xverify, tmp_path, halved, plain)
+    assert error["verdict"] == "DIFFERENT"
+    assert "values of its bias b1 are more than rounding from the reference's b1" in error["reason"]
+    assert "all of its values are × 0.5" in error["reason"]
 
 
 @SLOW

@@ -82,7 +82,7 @@ PARAMETERS = {op: kind.result for op, kind in KINDS.items() if kind.result is no
 FAMILIES = {op: kind.family for op, kind in KINDS.items() if kind.family}
 # Operators that take quantised weights, or make real numbers of them.
 QUANTISED_WEIGHTS = {op: kind.steps[0] for op, kind in KINDS.items() if kind.steps and kind.weights}
-QUANTISED_WEIGHTS["DequantizeLinear"] = _FIRST
+QUANTISED_WEIGHTS |= {"DequantizeLinear": _FIRST, "MatMulNBits": Steps(1, 2, 3)}
 # Operators on whole numbers -> the inputs that are the scale of the weights; None where another node multiplies by it.
 WHOLE = {op: kind.steps[0].scale for op, kind in KINDS.items() if kind.steps and kind.weights} | {"MatMulNBits": 2}
 # Operators that return whole sums of products, which a later node multiplies by a scale.

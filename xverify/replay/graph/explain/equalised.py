@@ -11,7 +11,7 @@ import numpy as np
 from ..layers import BIAS, FAMILIES
 from ..model import Graph
 from ..values import is_float
-from .partners import QUANTISERS
+from .affine import QUANTISERS
 from .quantised_weights import Weight, takes_steps
 
 ROUNDS = 12  # of the alternating fit of two factors

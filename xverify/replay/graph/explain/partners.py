@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ..describe import Types
-from ..layers import BIAS, FAMILIES, WHOLE_SUMS
+from ..layers import BIAS, FAMILIES, KINDS, WHOLE_SUMS
 from ..model import Graph, Node
 from ..values import is_float
+from .affine import MOVES, QUANTISERS, Chain, chain, channels, own_bias, pairs, spread
 from .correspondence import corresponding
-from .quantised_weights import MOVES, Weight
+from .quantised_weights import Weight
 from .segments import segments_of
 
-# What ONNX Runtime's quantiser appends to the name of a node.
-SUFFIXES = ("", "_quant", "_MatMul_quant")
-QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+# What ONNX Runtime's quantisers, and the optimiser before them, append to the name of a node.
+SUFFIXES = ("_quant", "_MatMul", "_matmul", "_Q4", "_Q8", "/MatMulAddFusion")
 # Operators that tools fold into the weights of the layer before them, and those that they fold into its bias alone.
 SCALING, ADDING = frozenset({"BatchNormalization", "Mul", "Div"}), frozenset({"Add", "Sub"})
 SAMPLE = 4096  # values by which weights are found to be alike, before all of them are compared
@@ -31,11 +31,12 @@ FEW = 8  # values; fewer are alike by chance
 class Partner:
     """The weight of the reference that a quantised weight was made from, in the layout of that weight.
 
-    called: its name and layer in words.
+    called: its name. folded: what is folded into it, in words; "" for nothing.
     """
 
     called: str
     values: Any
+    folded: str = ""
 
 
 class Partners:
@@ -51,36 +52,91 @@ class Partners:
 
     def layer(self, node: Node) -> Node | None:
         """The layer of the reference that a layer of the quantised graph was made from."""
-        for suffix in SUFFIXES:
-            other = self.named.get(node.proto.name.removesuffix(suffix)) if node.proto.name.endswith(suffix) else None
+        name = node.proto.name
+        while name:
+            other = self.named.get(name)
             if other is not None and _family(other) == _family(node):
                 return other
+            name = name.removesuffix(next((suffix for suffix in SUFFIXES if name.endswith(suffix)), name))
         return self.by_value.get(node)
 
-    def of(self, weight: Weight, other: Node) -> Partner | None:
-        """The weight at the same place of the layer that corresponds; None where that has none, or one of another shape."""
+    def of(self, weight: Weight, other: Node) -> list[Partner]:
+        """The weight at the same place of the layer that corresponds, as what lies behind both layers makes it; [] for none.
+
+        The first one has all that is linear folded into it, on both sides. The others leave the same operators on both sides.
+        """
+        if weight.place == BIAS:
+            return self._biases(weight, other)
         found = self._float(other.input(weight.place))
         if found is None:
-            return None
+            return []
         values, stored = found
         if _is_turned(weight.layer, weight.place) != _is_turned(other, weight.place) and values.ndim == 2:
             values = values.T
         if values.shape != weight.values.shape:
+            return []
+        axis = channels(weight.layer, values.ndim) if weight.place == 1 else None
+        if axis is None:
+            return [Partner(stored, values.astype(np.float64))]
+        found_pairs = pairs(*self.chains(weight.layer, other, values.shape[axis]))
+        return [
+            Partner(stored, values * spread(theirs.factor / mine.factor, values.ndim, axis), theirs.told())
+            for mine, theirs in found_pairs
+            if np.all(mine.factor)
+        ]
+
+    def chains(self, layer: Node, other: Node, count: int) -> tuple[Chain, Chain]:
+        """What lies behind a layer, and behind its partner. count: number of channels."""
+        image = _family(layer) != "matmul"
+        return chain(self.graph, layer, count, image), chain(self.reference, other, count, image)
+
+    def bias(self, weight: Weight) -> Weight | None:
+        """The bias of the layer of a weight, where it is not in whole numbers of that layer's own; None where it has none."""
+        axis = channels(weight.layer, weight.values.ndim) if weight.place == 1 else None
+        if axis is None:
             return None
-        return Partner(stored, values.astype(np.float64))
+        count = weight.values.shape[axis]
+        behind = chain(self.graph, weight.layer, count, _family(weight.layer) != "matmul")
+        found, _ = own_bias(self.graph, weight.layer, count, behind)
+        if found is None or (found.values.size != count and found.values.size != 1):
+            return None
+        ends = np.full((), np.inf)
+        return Weight(found.name, weight.layer, BIAS, np.broadcast_to(found.values, count), found.step, -ends, ends)
+
+    def _biases(self, weight: Weight, other: Node) -> list[Partner]:
+        """What the bias of a layer must be, so that it and the nodes behind the layer add what the reference adds."""
+        count = weight.values.size
+        mine, theirs = self.chains(weight.layer, other, count)
+        plain, _ = own_bias(self.reference, other, count, Chain())
+        has_own = bool(KINDS[weight.layer.op].bias) or bool(KINDS[weight.layer.op].biased and weight.layer.input(BIAS))
+        _, part = (None, None) if has_own else own_bias(self.graph, weight.layer, count, mine)
+        found = []
+        for own, right in pairs(mine, theirs):
+            if part is not None and part not in own.parts:
+                continue
+            factor = own.factor if part is None else own.behind(part)
+            if not np.all(factor):
+                continue
+            values = (right.of(0.0 if plain is None else plain.values) - own.of(0.0, part)) / factor
+            called = plain.name if plain is not None else next(iter(right.names()), "none")
+            found.append(Partner(called, np.broadcast_to(values, weight.values.shape), right.told(bias=True)))
+        return found
 
     def folded(self, weight: Weight, other: Node) -> str:
-        """What a tool may have folded into a weight: a node beside the layer of the reference that the file lacks; "" for none."""
-        layer = weight.layer
-        mine = {_family(each) for each in (*_behind(layer, self.graph.users), *_before(layer, self.graph.makers))}
-        return next(
-            (f"{node.op} {node.name}" for node in self._foldable(other, weight.place) if node.op not in mine), ""
+        """What a tool may have folded into a weight from before its layer: a node that the file lacks; "" for none."""
+        mine = {_family(each) for each in _before(weight.layer, self.graph.makers)}
+        found = (
+            node for node in self._linear(_before(other, self.reference.makers), weight.place) if node.op not in mine
         )
+        return next((f"{node.op} {node.name}" for node in found), "")
 
     def _foldable(self, layer: Node, place: int) -> Iterator[Node]:
         """The nodes beside a layer of the reference that can be folded into its input at a place."""
+        return self._linear([*_behind(layer, self.reference.users), *_before(layer, self.reference.makers)], place)
+
+    def _linear(self, nodes: Iterable[Node], place: int) -> Iterator[Node]:
         operators = SCALING | ADDING if place == BIAS else SCALING
-        for node in (*_behind(layer, self.reference.users), *_before(layer, self.reference.makers)):
+        for node in nodes:
             if node.op in operators and any(self._float(name) is not None for name in node.inputs):
                 yield node
 

@@ -12,15 +12,14 @@ import numpy as np
 from ..describe import Types, dtype_name
 from ..judge.rounding import weight_axis
 from ..layers import BIAS, KINDS, Kind, Steps
-from ..model import Graph, Node
-from ..operators.quantized import along, blocks
+from ..model import Graph, Node, UnsupportedOperator
+from ..operators.quantized import along, blocks, n_bits
 from ..operators.registry import Call
 from ..operators.table import computed
+from .affine import MOVES
 
 # Types without a numpy type of their own -> the smallest and the largest number.
 PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
-# Operators that may lie between a weight and the layer that takes it.
-MOVES = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast"})
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,16 @@ def quantised_weights(graph: Graph) -> Iterator[Weight]:
                 yield found
 
 
-def unread(graph: Graph) -> list[str]:
-    """Constants of whole numbers that layers take in a form which is not read here, such as blocks of 4 bits."""
+def unread(graph: Graph, read: set[str]) -> list[str]:
+    """Constants of whole numbers that layers take in a form which is not read here. read: names of those that are."""
     found = {}
     for node in graph.nodes:
-        if node.domain and not takes_steps(node) and node.op not in ("QuantizeLinear", "DequantizeLinear"):
+        if (
+            node.domain
+            and not takes_steps(node)
+            and not read & set(node.inputs)
+            and node.op not in ("QuantizeLinear", "DequantizeLinear")
+        ):
             for name in node.inputs:
                 array = graph.constants.get(name)
                 if array is not None and array.ndim > 1 and array.dtype.itemsize == 1 and array.dtype != bool:
@@ -92,7 +96,9 @@ class _Reader:
             weights.append(self._bias(node, *kind.bias))
         if node.op == "Gather":
             weights.append(self._table(node))
-        if not kind.steps:
+        if node.op == "MatMulNBits":
+            weights.append(self._blocks(node))
+        elif not kind.steps:
             weights += [self._dequantised(node, place, name) for place, name in enumerate(node.inputs)]
         yield from (each for each in weights if each is not None)
 
@@ -127,6 +133,23 @@ class _Reader:
         if scale is None or scale.size != 1:
             return None
         return _made(node.inputs[0], node, 0, steps, along(scale, 0, 0), 0.0 if zero is None else along(zero, 0, 0))
+
+    def _blocks(self, node: Node) -> Weight | None:
+        """The matrix of MatMulNBits, as MatMul takes it: (K, N)."""
+        given = [self._constant(node, place) for place in (1, 2, 3)]
+        if (
+            given[0] is None
+            or given[1] is None
+            or any(name not in self.graph.constants for name in node.inputs[3:5] if name)
+        ):
+            return None
+        try:
+            steps, zero, scale = n_bits(node, *given)
+        except UnsupportedOperator:
+            return None
+        ends = ((end - zero) * scale for end in (0.0, 2.0 ** node.get("bits", 4) - 1.0))
+        values, step, low, high = ((steps - zero) * scale, np.abs(scale), *ends)
+        return Weight(node.inputs[1], node, 1, values.T, step.T, low.T, high.T)
 
     def _dequantised(self, node: Node, place: int, name: str) -> Weight | None:
         """A constant behind DequantizeLinear, and perhaps behind nodes that copy it."""

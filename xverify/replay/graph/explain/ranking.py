@@ -21,10 +21,10 @@ import numpy as np
 from ....results.precision import LayerCost
 from ..describe import Types
 from ..evaluation import ERRORS, Computation, Evaluation, Pass, Scope, given
-from ..judge.rounding import coarseness, quantised_weights, weight_axis
+from ..judge.rounding import block_coarseness, coarseness, quantised_weights, weight_axis
 from ..layers import WEIGHTS
 from ..model import Graph, Node
-from ..operators.quantized import real_of
+from ..operators.quantized import n_bits, real_of
 from ..source import source
 from ..values import Named, convert, is_float
 from .correspondence import Match, corresponding
@@ -232,6 +232,9 @@ class _Sweep:
             if stored is None:
                 continue
             scale, zero = lazy.exact(node, places.scale), lazy.exact(node, places.zero)
+            if node.op == "MatMulNBits":
+                coarse = max(block_coarseness(node, *n_bits(node, stored, scale, zero)[:2]), coarse or 0.0)
+                continue
             wide = stored.astype(np.float64)
             factors = np.asarray(coarseness(node, wide, scale, zero, stored.dtype))
             steps = np.ones(1) if scale is None else np.asarray(scale, np.float64)

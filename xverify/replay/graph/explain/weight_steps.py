@@ -19,6 +19,7 @@ from .step_causes import cause
 # Rounding to the nearest step is half a step away, and rounding by another rule up to a whole one.
 STEPS = 1.001
 FLOAT32 = 2.0**-21  # relative: what computing the steps in float32 may add, for biases of many steps
+FOLDED = 2.0**-16  # relative to the largest value: what folding in float32 may change in a bias
 UNLIKE = 0.3  # cosine below which two layers with one name are no partners when this holds for most
 NAMED = 3  # weights that a note names
 
@@ -76,7 +77,7 @@ def beyond_steps(graph: Graph, reference: Graph) -> StepsCompared:
             steps.skipped[_called(pair.weight)] = "their channels are scaled, and those of another layer by the inverse"
         else:
             steps.wrong.append(_sentence(pair))
-    for name in unread(graph):
+    for name in unread(graph, {weight.name for weight in quantised_weights(graph)}):
         steps.skipped[name] = "their format is not read"
     return steps
 
@@ -85,16 +86,17 @@ def _pairs(graph: Graph, reference: Graph, found: StepsCompared) -> Iterator[Com
     """The weights with their partners. What has none is noted."""
     partners = Partners(graph, reference)
     pairs, left = [], []
-    for weight in quantised_weights(graph):
+    for weight in _with_biases(graph, partners):
         layer = partners.layer(weight.layer)
         folded = partners.folded(weight, layer) if layer is not None else ""
-        partner = partners.of(weight, layer) if layer is not None and not folded else None
+        possible = partners.of(weight, layer) if layer is not None and not folded else []
         if folded:
             found.skipped[_called(weight)] = f"the file may have the reference's {folded.split()[0]} folded into them"
-        elif partner is None:
+        elif not possible:
             left.append(weight)
         else:
-            pairs.append(_compare(weight, partner))
+            compared = [_compare(weight, partner) for partner in possible]
+            pairs.append(next((each for each in compared if each.right), compared[0]))
     # A layer with weights of other shapes is no partner, and neither is its bias.
     strange = {id(weight.layer) for weight in left}
     left += [pair.weight for pair in pairs if id(pair.weight.layer) in strange and not pair.right]
@@ -113,6 +115,17 @@ def _pairs(graph: Graph, reference: Graph, found: StepsCompared) -> Iterator[Com
             yield _compare(weight, partner)
 
 
+def _with_biases(graph: Graph, partners: Partners) -> Iterator[Weight]:
+    """The quantised weights, and the biases in real numbers of their layers, also those that a node behind a layer adds."""
+    weights = list(quantised_weights(graph))
+    biased = {id(weight.layer) for weight in weights if weight.place == BIAS}
+    layers = {id(weight.layer): partners.bias(weight) for weight in weights if id(weight.layer) not in biased}
+    biases = [bias for bias in layers.values() if bias is not None]
+    names = {bias.name for bias in biases}
+    yield from (weight for weight in weights if weight.name not in names)
+    yield from biases
+
+
 def _unlike(pair: Compared) -> bool:
     mine, right = pair.weight.values, pair.partner.values
     sizes = float(np.linalg.norm(mine) * np.linalg.norm(right))
@@ -124,6 +137,8 @@ def _compare(weight: Weight, partner: Partner) -> Compared:
     low, high = np.minimum(weight.low, weight.high), np.maximum(weight.low, weight.high)
     expected = np.clip(right, low, high)
     limit = STEPS * weight.step + FLOAT32 * np.abs(right)
+    if weight.place == BIAS:
+        limit = limit + FOLDED * np.max(np.abs(right), initial=0.0)
     return Compared(weight, partner, ~(np.abs(weight.values - expected) <= limit))
 
 
@@ -137,8 +152,10 @@ def _sentence(pair: Compared) -> str:
     away = np.where(wrong, np.abs(weight.values - right) / np.maximum(weight.step, np.finfo(float).tiny), 0.0)
     place, where = worst(away)
     why = cause(weight, right, wrong)
+    more = f", with {pair.partner.folded} folded in," if pair.partner.folded else ""
+    beyond = "more than one step" if np.any(weight.step) else "more than rounding"
     return (
         f"{weight.layer.name}: {int(wrong.sum())} of {wrong.size} values of its {'bias' if weight.place == BIAS else 'weight'} "
-        f"{weight.name} are more than one step from the reference's {pair.partner.called}: {weight.name}{where} stands for "
+        f"{weight.name} are {beyond} from the reference's {pair.partner.called}{more.rstrip(',')}: {weight.name}{where} stands for "
         f"{weight.values[place]:.6g}, and the reference has {right[place]:.6g}{': ' if why else ''}{why}"
     )

@@ -21,7 +21,7 @@ from ..describe import Types
 from ..evaluation import EXACT, Computation, Evaluation, given
 from ..layers import PARAMETERS, QUANTISED_WEIGHTS, WHOLE_SUMS, Steps
 from ..model import Graph, Node
-from ..operators.quantized import along, real, returns_steps
+from ..operators.quantized import along, blocks, n_bits, real, returns_steps
 from ..operators.registry import Call
 from ..values import UNITS, Value, exact_of, is_float, tensor
 from .terms import STRUCTURAL
@@ -205,12 +205,20 @@ class _Rounded(Evaluation):
         if weights is None:
             return {}
         exact = exact_of(inputs)
+        if node.op == "MatMulNBits":
+            return self._blocks(node, exact, index)
         scale, zero = (
             exact[place] if place is not None and place < len(exact) else None for place in (places.scale, places.zero)
         )
         wide = weights.astype(np.float64)
         size = 0.5 * np.minimum(1.0, SPARE / coarseness(node, wide, scale, zero, weights.dtype))
         return {places.place: self._spread(wide, size, index)}
+
+    def _blocks(self, node: Node, exact: Sequence[Any], index: int) -> dict[int, Any]:
+        """The matrix of MatMulNBits with a random part of a step added."""
+        steps, offset, _ = n_bits(node, *exact[1:4])
+        size = 0.5 * min(1.0, SPARE / block_coarseness(node, steps, offset))
+        return {1: self._spread(steps, size, index)}
 
 
 def quantised_weights(graph: Graph, node: Node) -> tuple[Steps, Any]:
@@ -223,14 +231,22 @@ def quantised_weights(graph: Graph, node: Node) -> tuple[Steps, Any]:
 def coarseness(node: Node, weights: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     """How many times larger the scale of quantised weights is than their values need; one number, or one for each channel."""
     axis = weight_axis(node, weights.ndim)
-    centred = weights if zero is None else weights - along(zero, weights.ndim, axis)
+    grid = node.op == "DequantizeLinear" and np.ndim(scale) == weights.ndim > 1
+    offset = 0.0 if zero is None else blocks(Call.of(node), zero, weights) if grid else along(zero, weights.ndim, axis)
+    centred = weights - offset
     limit = 7.0 if "4" in np.dtype(dtype).name.removesuffix("64") else 127.0
-    if scale is None or np.size(scale) == 1 or np.ndim(scale) == weights.ndim > 1:
+    if scale is None or np.size(scale) == 1 or grid:
         largest = np.max(np.abs(centred), initial=0.0)
     else:
         others = tuple(other for other in range(weights.ndim) if other != axis)
         largest = np.max(np.abs(centred), axis=others, keepdims=True, initial=0.0)
     return np.where(largest > 0, limit / np.maximum(largest, 1.0), 1.0)
+
+
+def block_coarseness(node: Node, steps: Any, offset: Any) -> float:
+    """The same for the matrix of MatMulNBits, whose blocks have a scale each."""
+    limit = 2.0 ** (node.get("bits", 4) - 1) - 1.0
+    return limit / max(float(np.max(np.abs(steps - offset), initial=0.0)), 1.0)
 
 
 def weight_axis(node: Node, rank: int) -> int:

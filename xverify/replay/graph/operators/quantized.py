@@ -246,19 +246,34 @@ for _name, (_count, _function) in QLINEAR.items():
 
 @operator("MatMulNBits", domain=MICROSOFT)
 def matmul_n_bits(call: Call, a: Any, b: Any, scales: Any, zeros: Any = None, *more: Any) -> Any:
-    """The product with a matrix of 4 or 8 bits a value, quantised in blocks along its rows."""
-    bits, block = call.get("bits", 4), call.get("block_size")
-    rows, columns = call.get("N"), call.get("K")
-    blocks = -(-columns // block)
-    if bits not in (4, 8) or any(part is not None for part in more[:1]) or (zeros is not None and is_float(zeros)):
-        raise call.node.unsupported("has 2 bits, reordered groups or zero points that are no whole numbers")
-    values = _unpacked(b.reshape(rows, blocks, -1), bits)[..., :block]
-    offset = np.float64(2 ** (bits - 1))
-    if zeros is not None:
-        offset = _unpacked(zeros.reshape(rows, -1), bits)[:, :blocks, None]
-    real = (values - offset) * scales.reshape(rows, blocks, 1).astype(np.float64)
-    y = torch.matmul(tensor(a), torch.from_numpy(real.reshape(rows, -1)[:, :columns].T.astype(call.dtype)))
+    """The product with a matrix of 4 or 8 bits a value, quantised in blocks along its rows.
+
+    b: the bytes of the file, or the steps of every value as real numbers (N, K).
+    """
+    if any(part is not None for part in more[:1]):
+        raise call.node.unsupported("has reordered groups")
+    values, offset, scale = n_bits(call.node, b, scales, zeros)
+    real = (values - offset) * scale
+    y = torch.matmul(tensor(a), torch.from_numpy(real.T.astype(call.dtype)))
     return y if len(more) < 2 or more[1] is None else y + tensor(more[1])
+
+
+def n_bits(node: Node, b: Any, scales: Any, zeros: Any = None) -> tuple[Any, Any, Any]:
+    """The steps, the zero point and the scale of every value of the matrix of MatMulNBits, each (N, K) in float64.
+
+    b: as in ``matmul_n_bits``. Raises UnsupportedOperator.
+    """
+    bits, block = node.get("bits", 4), node.get("block_size")
+    rows, columns = node.get("N"), node.get("K")
+    count = -(-columns // block)
+    if bits not in (4, 8) or (zeros is not None and is_float(zeros)):
+        raise node.unsupported("has 2 bits, or zero points that are no whole numbers")
+    values = b if is_float(b) else _unpacked(b.reshape(rows, count, -1), bits)[..., :block].reshape(rows, -1)
+    offset = np.full((rows, count), 2.0 ** (bits - 1))
+    if zeros is not None:
+        offset = _unpacked(zeros.reshape(rows, -1), bits)[:, :count]
+    wide = (np.repeat(each, block, 1)[:, :columns] for each in (offset, scales.reshape(rows, count).astype(np.float64)))
+    return values[:, :columns], *wide
 
 
 def _unpacked(packed: Any, bits: int) -> Any:

@@ -1,0 +1,149 @@
+"""Plants mistakes of quantising in files of ONNX Runtime, and checks them and the right files against the float networks.
+
+python suites/quantised.py [--networks LIST] [--schemes LIST] [--mistakes LIST] [--seeds N] [--markdown]
+
+Each mistake must be found and named: the reason has the layer. A wrong file must be DIFFERENT, a coarse one DRIFT at least. A right
+file must be EQUAL. The exit code is 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import pool
+from quantised_faults import MISTAKES, File, Mistake
+from quantised_files import NETWORKS, SCHEMES, Network, Scheme, layer_of
+
+from xverify.checking.api import check
+from xverify.results.records import Result
+from xverify.results.verdicts import Verdict
+
+RIGHT = "right"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a check says about one file. named: whether the reason names the layer. good: whether that is the right answer."""
+
+    network: str
+    scheme: str
+    mistake: str
+    verdict: str
+    named: bool
+    good: bool
+    says: str
+
+    def __str__(self) -> str:
+        where = f"{self.network}, {self.scheme}, {self.mistake}"
+        return f"{'' if self.good else 'WRONG '}{where}: {self.verdict}{', named' if self.named else ''}; {self.says}"
+
+
+def fits(mistake: Mistake, scheme: Scheme) -> bool:
+    """Whether a mistake can be made with a scheme."""
+    return {"weights": True, "static": scheme.static, "blocks": scheme.bits == 4}[mistake.where]
+
+
+def planted(model: onnx.ModelProto, network: Network, scheme: Scheme, mistake: Mistake) -> tuple[onnx.ModelProto, str]:
+    """The quantised model with a mistake, and the layer that has it."""
+    layer = network.behind_relu if mistake.relu else layer_of(network, scheme)
+    file = File(model, layer)
+    mistake.plant(file)
+    return file.model, layer
+
+
+def verdicts(result: Result) -> tuple[Verdict, str, bool]:
+    """The worst verdict of both rows, their reasons, and whether the row of the runtime is right."""
+    errors = [row.error for row in result.rows if row.error is not None]
+    if len(errors) < len(result.rows):
+        return Verdict.INVALID, "; ".join(row.reason or row.status for row in result.rows), False
+    runtime = [row.error.verdict for row in result.rows if row.error is not None and row.task == "runtime"]
+    says = "; ".join(error.reason or "" for error in errors)
+    return max(error.verdict for error in errors), says, max(runtime) <= Verdict.EQUAL
+
+
+def judge(file: Path, plain: Path, names: tuple[str, str], mistake: Mistake | None, layer: str) -> Answer:
+    """Check one file. names: of the network and the scheme. mistake: None for a right file."""
+    verdict, says, runtime = verdicts(check(file, against=str(plain), timeout=300.0))
+    named = mistake is not None and layer in says
+    if mistake is None:
+        good = verdict <= Verdict.EQUAL
+    else:
+        good = named and verdict >= (Verdict.DRIFT if mistake.coarse else Verdict.DIFFERENT)
+    text = says if runtime or mistake is None else f"the runtime is not right; {says}"
+    return Answer(*names, RIGHT if mistake is None else mistake.name, str(verdict), named, good, text)
+
+
+def answers(networks: list[str], schemes: list[str], mistakes: list[str], seeds: int) -> Iterator[Answer]:
+    """The answers on all files: right ones of several seeds, and wrong ones of the first."""
+    with tempfile.TemporaryDirectory(prefix="quantised-") as place:
+        for name in networks:
+            for seed in range(seeds):
+                network = NETWORKS[name](seed)
+                plain = Path(place) / f"{name}-{seed}.onnx"
+                onnx.save(network.model(), plain)
+                for kind in schemes:
+                    scheme, folder = SCHEMES[kind], Path(place) / f"{name}-{kind}-{seed}"
+                    folder.mkdir()
+                    model = scheme.quantise(network.model(), folder)
+                    chosen = (
+                        [each for each in MISTAKES if each.name in mistakes and fits(each, scheme)] if not seed else []
+                    )
+                    for mistake in ([None] if RIGHT in mistakes else []) + chosen:
+                        changed, layer = planted(model, network, scheme, mistake) if mistake else (model, "")
+                        file = folder / f"{mistake.name if mistake else RIGHT}.onnx"
+                        onnx.save(changed, file)
+                        yield judge(file, plain, (name, kind), mistake, layer)
+
+
+def table(found: list[Answer]) -> Iterator[str]:
+    """A row for each mistake: how many files have it, and how many of them are found and named."""
+    yield "| mistake | files | found and named | verdicts |"
+    yield "|---|---|---|---|"
+    for mistake in dict.fromkeys(each.mistake for each in found):
+        these = [each for each in found if each.mistake == mistake]
+        counts = {
+            verdict: sum(each.verdict == verdict for each in these)
+            for verdict in sorted({each.verdict for each in these})
+        }
+        good = "" if mistake == RIGHT else str(sum(each.good for each in these))
+        yield f"| {mistake} | {len(these)} | {good} | {', '.join(f'{count} {name}' for name, count in counts.items())} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="networks (default: all of them)")
+    parser.add_argument(
+        "--schemes", default=";".join(SCHEMES), help="schemes, with ; between them (default: all of them)"
+    )
+    every = ",".join([RIGHT, *(each.name for each in MISTAKES)])
+    parser.add_argument(
+        "--mistakes", default=every, help=f"mistakes, and {RIGHT} for right files (default: all of them)"
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of the right files (default: %(default)s)")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
+    asked = parser.parse_args()
+    begun, found = time.monotonic(), []
+    with pool.lend():
+        for each in answers(
+            asked.networks.split(","), asked.schemes.split(";"), asked.mistakes.split(","), asked.seeds
+        ):
+            print(each, flush=True)
+            found.append(each)
+    wrong = [each for each in found if not each.good]
+    if asked.markdown:
+        print("\n".join(table(found)))
+    print(
+        f"{'FAIL' if wrong else 'PASS'}: {len(found)} files, {len(wrong)} wrong answers; {time.monotonic() - begun:.0f} s"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
