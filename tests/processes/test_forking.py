@@ -177,7 +177,6 @@ def test_a_template_that_was_killed_is_replaced(fork, noted):
     fork().close()
     [template] = fork.templates.of.values()
     os.kill(template.process.pid, signal.SIGKILL)
-    template.ending.ended.wait(10)
     fork("second").close()  # it imports by itself
     fork("third").close()
     fork("fourth").close()
