@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import FAULTY, MODEL, SPEC, write_folder
-from helpers.sampleresults import ABSENT, FORWARD, RESULT, TRAINED
+from helpers.sampleresults import ABSENT, FORWARD, LAYERS, RESULT, TRAINED
 
 from xverify.errors import UsageError, XverifyError
 from xverify.results.records import Error
@@ -170,6 +170,15 @@ def test_the_first_wrong_layer_and_check_are_named():
     assert "first wrong layer: fc2 (Linear): R is inf, and EQUAL is up to 4" in text
     assert "tensorlayer, forward: not-installed" in text
     assert "keras-jax" not in text.split("The same")[0]
+
+
+def test_a_large_ratio_has_no_exponent():
+    right, wrong = LAYERS.layers
+    layers = replace(
+        LAYERS, layers=(right, replace(wrong, ratio=3451.0, channel_ratio=9.0, input_ratio=0.5, reason=None))
+    )
+    row = replace(FORWARD, error=replace(FORWARD.error, layers=layers))
+    assert "R is 3,450, and EQUAL is up to 4" in failures(replace(RESULT, rows=(row,)))
 
 
 def test_drift_is_a_warning_and_fails_when_it_is_strict():

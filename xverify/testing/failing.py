@@ -144,7 +144,7 @@ def _layer(layer: LayerError) -> str:
     beyond = [(symbol, value, limit) for symbol, value, limit in figures if not value <= limit]
     if beyond:
         symbol, value, limit = max(beyond, key=lambda each: each[1] / each[2])
-        what = f": {symbol} is {value:.3g}, and EQUAL is up to {limit:g}"
+        what = f": {symbol} is {shown_ratio(value, 3)}, and EQUAL is up to {limit:g}"
     if layer.max_abs is not None:
         what += f"; max |Δ| {layer.max_abs:.3g}"
     return name + what
@@ -164,5 +164,5 @@ def _outputs(error: Error) -> Iterator[str]:
             f", {shown_ratio(worst.noise_ratio, 3)} x the noise of all layers, and EQUAL is up to {limits.EQUAL_RHO:g}"
         )
     elif worst.float32_ratio is not None:
-        text += f", {worst.float32_ratio:.3g} x the reference's own float32 error, and EQUAL is up to {OWN_EQUAL:g}"
+        text += f", {shown_ratio(worst.float32_ratio, 3)} x the reference's own float32 error, and EQUAL is up to {OWN_EQUAL:g}"
     yield text
