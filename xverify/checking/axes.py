@@ -12,7 +12,7 @@ from ..errors import SubjectError
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
-from .computing import FIRST, Cases, Computed
+from .computing import FIRST, Computed
 from .matching import content
 from .meaning import Meaning
 from .subject import Opened, compute
@@ -26,7 +26,7 @@ MOST_AXES = 5
 ORDERS = {4: (((0, 2, 3, 1), "NHWC"), ((0, 3, 1, 2), "NCHW")), 3: (((0, 2, 1), "NWC"),)}
 
 
-def turned_inputs(opened: Opened, cases: Cases, computed: Computed, meaning: Meaning) -> Iterator[str]:
+def turned_inputs(opened: Opened, computed: Computed, meaning: Meaning) -> Iterator[str]:
     """A sentence on each image with which the file gives the reference's outputs when its axes are turned.
 
     The values are then poured into the shape that the file declares, as the memory of an array in the other order.

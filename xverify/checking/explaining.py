@@ -44,7 +44,7 @@ def explained(
     """
     if not judged.error.verdict.fails:
         return judged
-    found = list(turned_inputs(file.opened, cases, computed, meaning))
+    found = list(turned_inputs(file.opened, computed, meaning))
     relations: list[Relation] = []
     if reference is not None:
         weights, relations = _weights(file.opened, reference.opened)

@@ -151,7 +151,6 @@ class _Measured:
             sizes=self.sizes,
             floors={name: rms(noise[f"noise/change/{name}"]) for name in self.sizes},
             gradient_sizes=self.gradient_sizes,
-            gradient_floors={key: rms(noise[f"noise/gradient/{key}"]) for key in self.gradient_sizes},
             optimizers=exact.optimizers,
             rates=exact.rates,
             trained_by={

@@ -115,29 +115,17 @@ def judge_update(
         return Check(
             "update", step.number, Verdict.DIFFERENT, math.inf, "no parameter has a gradient, so nothing is trained"
         )
-
-    def judge(name: str) -> tuple[optimizer_check.Judged, Parameter]:
-        each = Parameter(name, step, settings)
-        return each.judge(settings, each.parts), each
-
-    rho, says, worst, failing, shares = 0.0, "", None, list[Parameter](), dict[str, float]()
-    with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
-        for (ratio, what, share), each in pool.map(judge, names):
-            shares[each.name] = share
-            if ratio > limits.EQUAL_RHO:
-                failing.append(each)
-            if ratio > rho:
-                rho, worst, says = (
-                    ratio,
-                    each,
-                    f"{each.name}: the error of {what} is {shown_ratio(ratio, 3)} x its noise floor",
-                )
-    judged = {name: share for name, share in shares.items() if share <= limits.NULL[step.recipe.precision]}
+    updates = _judge_parameters(step, names, settings)
+    judged = {
+        name: each.share for name, (each, _) in updates.items() if each.share <= limits.NULL[step.recipe.precision]
+    }
     for name in (each for each in names if step.stored(each) not in nothing):
         size = step.before[name].size
         coverage.add("update", name, size, size if name in judged else 0)
-    count = len(names)
-    if worst is None or not failing:
+    count, worst = len(names), max(names, key=lambda name: updates[name][0].rho)
+    (rho, what, _), blamed = updates[worst]
+    failing = [each for _, each in updates.values() if each is not None]
+    if blamed is None:
         detectable = {name: limits.EQUAL_RHO * share for name, share in judged.items()}
         check = Check("update", step.number, Verdict.EQUAL, rho, "", "", len(judged), count, None, detectable)
         return check if judged else replace(check, verdict=Verdict.UNTESTED, ratio=None, says=VAGUE)
@@ -147,9 +135,24 @@ def judge_update(
         says = "; ".join(f"{name}: {texts[name]}" for name in difference.split(", "))
         return Check("update", step.number, Verdict.DRIFT, rho, says, difference, count, count)
     verdict = limits.failing(rho, limits.STEP)
-    explained = _explained(settings, worst, failing)
+    explained = _explained(settings, blamed, failing)
+    says = f"{worst}: the error of {what} is {shown_ratio(rho, 3)} x its noise floor"
     says = f"{says}: {explained}" if explained else says
     return Check("update", step.number, verdict, rho, says, compared=count, known=count)
+
+
+def _judge_parameters(
+    step: Step, names: Sequence[str], settings: Optimizer
+) -> dict[str, tuple[optimizer_check.Judged, Parameter | None]]:
+    """Judge the update of each parameter by itself. The Parameter comes with those that fail only, because it holds arrays."""
+
+    def judge(name: str) -> tuple[optimizer_check.Judged, Parameter | None]:
+        each = Parameter(name, step, settings)
+        judged = each.judge(settings, each.parts)
+        return judged, each if judged.rho > limits.EQUAL_RHO else None
+
+    with ThreadPoolExecutor(host.cores()) as pool:  # numpy's loops release the interpreter's lock
+        return dict(zip(names, pool.map(judge, names)))
 
 
 def _named(settings: Optimizer, own: tuple[str, ...], failing: Sequence[Parameter], sparse: Sequence[str]) -> str:

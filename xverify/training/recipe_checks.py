@@ -46,7 +46,7 @@ def judge_recipe(step: Step, settings: Optimizer, variants: Sequence[str]) -> It
     if recipe.schedule or recipe.groups:
         yield from _judge_rates(step, settings, variants)
     if recipe.frozen:
-        yield _judge_frozen(step, recipe)
+        yield _judge_frozen(step)
     if recipe.average is not None:
         yield _judge_average(step, recipe.average, recipe.accumulate, variants)
 
@@ -273,7 +273,7 @@ def _judge_groups(step: Step, settings: Optimizer, right: Mapping[str, Optimizer
     return Check("groups", step.number, verdict, worst, says, compared=count, known=count)
 
 
-def _judge_frozen(step: Step, recipe: Recipe) -> Check:
+def _judge_frozen(step: Step) -> Check:
     """Frozen parameters, which a step must leave as they are, bit by bit."""
     names = [name for name in step.before if step.stored(name) in step.frozen]
     moved = {name: rms(step.taken[f"weight/{name}"].astype(np.float64) - step.before[name]) for name in names}

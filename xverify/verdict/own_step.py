@@ -12,8 +12,8 @@ class OwnStepTruth:
 
     losses, loss_floors: of every loss that the step returns, by name.
     sizes, floors: weight -> rms of its change, and of the noise in it. Running statistics are weights, too.
-    gradient_sizes, gradient_floors: of the gradients that optimizers are given, by "n/name": that of the n-th update of a
-        parameter within the step, from 0.
+    gradient_sizes: of the gradients that optimizers are given, by "n/name": that of the n-th update of a parameter within the
+        step, from 0.
     optimizers: parameter -> name of the optimizer that updates it.
     rates: parameter -> the learning rate of that optimizer.
     trained_by: parameter -> name of the loss whose backward pass comes before its update, where that is known.
@@ -24,7 +24,6 @@ class OwnStepTruth:
     sizes: Mapping[str, float]
     floors: Mapping[str, float]
     gradient_sizes: Mapping[str, float] = field(default_factory=dict)
-    gradient_floors: Mapping[str, float] = field(default_factory=dict)
     optimizers: Mapping[str, str] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     trained_by: Mapping[str, str] = field(default_factory=dict)

@@ -35,7 +35,7 @@ def feed(
         if name not in outputs:
             raise Failed(f"--state {name}={tensor.name}: the outputs are {', '.join(outputs)}")
         array = np.array(form.to_numpy(outputs[name], None))  # a copy: a model may overwrite what it is given
-        check(f"--state {name}={tensor.name}", name, array, tensor)
+        check(f"--state {name}={tensor.name}", array, tensor)
         if perturb is not None and array.dtype.kind == "f":
             array = probe.perturb({name: array.astype(np.float32)}, perturb)[name].astype(array.dtype)
         given.append(
@@ -44,7 +44,7 @@ def feed(
     return tuple(given)
 
 
-def check(what: str, name: str, array: Array, tensor: Tensor) -> None:
+def check(what: str, array: Array, tensor: Tensor) -> None:
     """Raise Failed when an output cannot be the input of the next call. what: the beginning of the message."""
     wanted = tensor.shape if tensor.shape is not None else array.shape
     fits = len(wanted) == array.ndim and all(
