@@ -58,6 +58,29 @@ def test_the_faulty_node_is_named_against_a_file_of_another_format(tmp_path, end
     assert right["verdict"] in ("IDENTICAL", "EQUAL")
 
 
+GELU, EPSILON = "approximate is tanh, and the reference has none", "is 0.1, and the reference has 0.001"
+# Name of the test -> (maker, name and end of the wrong file, what names its node, what names its setting)
+SEVERAL = {
+    "pt2": ("TORCH", "tanh", ".pt2", "aten.gelu", GELU), "torchscript": ("TORCH", "tanh", ".torchscript", "aten::gelu", GELU),
+    "keras": ("KERAS", "epsilon", ".keras", "LayerNormalization 'norm'", EPSILON),
+    "savedmodel": ("KERAS", "epsilon", "_saved", "norm_1/", EPSILON),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEVERAL)
+def test_the_faulty_node_is_named_where_nodes_return_and_take_several_tensors(tmp_path, name):
+    maker, faulty, end, node, setting = SEVERAL[name]
+    files = [faultyfiles.made(maker) / f"{each}{end}" for each in (faulty, "sequences")]
+    options = ("--shape", "ids=2x7") if end == ".torchscript" else ()
+    done, (wrong, right) = checked(tmp_path, files, files[1], options)
+    assert done.code == 1, done.out + done.err
+    told = wrong["reason"].partition("the first value that differs is that of ")[2]
+    assert node in told[:80]
+    assert setting in told
+    assert right["verdict"] in ("IDENTICAL", "EQUAL")
+
+
 @pytest.mark.slow
 def test_whole_numbers_of_a_quantised_file_are_compared_with_the_real_ones_of_its_reference(tmp_path):
     folder = faultyfiles.made("KERAS")

@@ -35,6 +35,21 @@ for name, arguments in {"right": {}, "slope": {"slope": 0.2}, "pool": {"padded":
     torch.export.save(torch.export.export(net, (x,)), name + ".pt2")
     torch.jit.trace(net, x).save(name + ".torchscript")
     torch.onnx.export(net, (x,), name + ".onnx", dynamo=False, input_names=["x"], output_names=["y"], opset_version=17)
+class Sequences(torch.nn.Module):
+    def __init__(self, approximate="none"):
+        super().__init__()
+        torch.manual_seed(1)
+        self.table, self.first = torch.nn.Embedding(50, 16), torch.nn.Linear(16, 16)
+        self.gru, self.gelu = torch.nn.GRU(16, 8, batch_first=True), torch.nn.GELU(approximate)
+    def forward(self, ids):
+        states, _ = self.gru(self.gelu(self.first(self.table(ids))))
+        one, two = states.split(4, -1)
+        return {"turned": torch.cat([two, one], -1), "mean": states.mean(1)}
+ids = torch.zeros(2, 7, dtype=torch.int64)
+for name, approximate in {"sequences": "none", "tanh": "tanh"}.items():
+    net = Sequences(approximate).eval()
+    torch.export.save(torch.export.export(net, (ids,)), name + ".pt2")
+    torch.jit.trace(net, ids, strict=False).save(name + ".torchscript")
 """
 
 OPENVINO = """
@@ -74,6 +89,15 @@ for name, arguments in {"right": {}, "slope": {"slope": 0.2}, "pool": {"stride":
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.representative_dataset = lambda: ([random.standard_normal((2, 12, 12, 3)).astype("f")] for _ in range(30))
         open(name + "_whole.tflite", "wb").write(converter.convert())
+for name, epsilon in {"sequences": 1e-3, "epsilon": 1e-1}.items():
+    keras.utils.set_random_seed(1)
+    ids = keras.Input((7,), dtype="int32", name="ids", batch_size=2)
+    hidden = L.Embedding(50, 16, name="table")(ids)
+    hidden = L.LayerNormalization(epsilon=epsilon, name="norm")(L.MultiHeadAttention(2, 8, name="attention")(hidden, hidden))
+    states = L.GRU(8, return_sequences=True, name="gru")(hidden)
+    model = keras.Model(ids, keras.ops.concatenate([states[:, :, 4:], states[:, :, :4]], -1))
+    model.save(name + ".keras")
+    model.export(name + "_saved", verbose=False)
 """
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="faultyfiles-")

@@ -17,23 +17,38 @@ _IDLE = ("name", "trainable", "dtype")  # settings that change no value
 
 
 class _Recorder:
-    """Gets every call of a layer or operation that calls no other one."""
+    """Gets every call of a layer or operation that calls no other one.
+
+    A layer whose parts are given values that no call returns, such as the steps of a recurrent layer, is a call by itself.
+    """
 
     def __init__(self, names: dict[int, str], values: dict[str, Any], weights: Mapping[int, str]) -> None:
         self.names, self.values, self.weights = names, values, weights
         self.kept: list[Any] = []  # tensors, so that their identities stay theirs
         self.nodes: list[FileNode] = []
 
-    def note(self, operation: Any, given: Any, returned: Any) -> None:
-        """Note one call."""
+    def follows(self, begin: int, returned: Any) -> bool:
+        """Whether the calls from this one on are given values that are known, and return what the layer around them returns."""
         import keras
 
+        weights = set(self.weights.values())
+        known = all(set(node.inputs) - weights for node in self.nodes[begin:])
+        return known and all(id(each) in self.names for each in keras.tree.flatten(returned) if hasattr(each, "numpy"))
+
+    def note(self, operation: Any, given: Any, returned: Any, begin: int) -> None:
+        """Note one call, in the place of those from this one on."""
+        import keras
+
+        replaced = {name for node in self.nodes[begin:] for name in node.outputs}
+        del self.nodes[begin:]
         inputs = [self.names[id(each)] for each in keras.tree.flatten(given) if id(each) in self.names]
         name = str(getattr(operation, "path", "") or operation.name)
         inputs += [self.weights[id(each)] for each in getattr(operation, "weights", ()) if id(each) in self.weights]
         outputs = []
         for each in keras.tree.flatten(returned):
-            if hasattr(each, "numpy") and id(each) not in self.names:
+            if hasattr(each, "numpy") and self.names.get(id(each)) in replaced:
+                outputs.append(self.names[id(each)])
+            elif hasattr(each, "numpy") and id(each) not in self.names:
                 own = f"{name}:{len(self.values)}"
                 self.names[id(each)], self.values[own] = own, np.array(each.numpy())
                 self.kept.append(each)
@@ -79,8 +94,9 @@ def _noted(recorder: _Recorder) -> Iterator[None]:
                 returned = original(self, *given, **named)
             finally:
                 depth.pop()
-            if len(recorder.nodes) == noted:
-                recorder.note(self, (given, named), returned)
+            whole = len(recorder.nodes) == noted
+            if whole or not (isinstance(self, keras.Model) or recorder.follows(noted, returned)):
+                recorder.note(self, (given, named), returned, noted)
             return returned
 
         return call

@@ -38,7 +38,7 @@ def traced(framework: Adapter, model: LiteModel, inputs: Mapping[str, Any]) -> T
     for place, each in enumerate(interpreter._get_ops_details()):
         if each["op_name"] == "DELEGATE" or place >= len(options):
             break
-        outputs = tuple(names[int(index)] for index in each["outputs"])
+        outputs = tuple(names[int(index)] for index in each["outputs"] if int(index) in names)
         given = tuple(names.get(int(index), "") for index in each["inputs"])
         name = str(details[int(each["outputs"][0])]["name"]).partition(";")[0] if outputs else f"operator {place}"
         nodes.append(FileNode(name, str(each["op_name"]), given, outputs, options[place]))

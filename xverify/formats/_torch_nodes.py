@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,10 @@ from xverify.framework.filenodes import FileGraph, FileNode, Traced, settings
 if TYPE_CHECKING:
     from xverify.formats import pt2, torchscript
 
+# Operators of TorchScript that make lists and tuples, and that take their items.
+PACKING = ("prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct")
+TAKING = ("prim::ListUnpack", "prim::TupleUnpack", "aten::__getitem__", "prim::TupleIndex")
+LISTS = ("List[", "Tensor[]", "(", "Tuple[")  # beginnings of the types of lists and tuples
 MISSING = "not given"  # in the place of an argument that is None
 
 # -- torch.export -----------------------------------------------------------------------------------------------------
@@ -42,7 +47,7 @@ def of_program(framework: pt2.Adapter, model: pt2.Exported, inputs: Mapping[str,
         value = recording.values.get(node.name)
         if node.op == "get_attr" and isinstance(value, torch.Tensor):
             constants[node.name] = node.target
-        elif node.op == "call_function":
+        elif node.op == "call_function" and not _is_item(node):
             nodes.append(_fx_node(node))
         elif node.op == "output":
             end = node
@@ -66,6 +71,17 @@ def _outputs(model: pt2.Exported, end: Any, recording: _Recording) -> dict[str, 
     return {name: own for name, own in named(results) if own}
 
 
+def _is_item(node: Any) -> bool:
+    """Whether a node takes an item of a list or tuple, which is an output of the node that returns it."""
+    return node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node)
+
+
+def _fx_outputs(node: Any) -> tuple[str, ...]:
+    """The names of the outputs of a node: its own, or those of the nodes that take items of what it returns."""
+    items = tuple(name for user in node.users if _is_item(user) for name in _fx_outputs(user))
+    return items or (node.name,)
+
+
 def _fx_node(node: Any) -> FileNode:
     schema = getattr(node.target, "_schema", None)
     arguments = [each.name for each in schema.arguments] if schema is not None else []
@@ -79,7 +95,7 @@ def _fx_node(node: Any) -> FileNode:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     module = str(stack[-1][0]).removeprefix("L__self___") if stack else ""
     name = f"/{'/'.join(filter(None, [module, node.name]))}" if module else node.name
-    return FileNode(name, kind, inputs, (node.name,), plain)
+    return FileNode(name, kind, inputs, _fx_outputs(node), plain)
 
 
 def _holds_node(value: Any) -> bool:
@@ -103,38 +119,71 @@ def of_script(framework: torchscript.Adapter, model: torchscript.Script, inputs:
     graph = frozen.graph.copy()
     torch._C._jit_pass_inline(graph)
     torch._C._jit_pass_remove_mutation(graph)  # a later operation may write into a value
-    makers = [node for node in graph.nodes() if node.kind() not in ("prim::Constant", "prim::GetAttr")]
-    names = {value.debugName(): name for name, value in zip(inputs, list(graph.inputs())[1:])}
+    names = {value.debugName(): name for value, name in zip(list(graph.inputs())[1:], inputs)}
     results = _script_outputs(graph)
-    for value in results.values():
-        names[value.debugName()] = ""
     names.update({value.debugName(): name for name, value in results.items()})
-    shown = [value for node in makers for value in node.outputs() if str(value.type()) == "Tensor"]
+    every = [node for node in graph.nodes() if node.kind() not in ("prim::Constant", "prim::GetAttr")]
+    shown = [value for node in every for value in node.outputs() if str(value.type()) == "Tensor"]
+    called = [names.get(value.debugName(), value.debugName()) for value in shown]
     computed = _shown(graph, shown, list(inputs.values()))
-    values = {
-        names.get(value.debugName(), value.debugName()): framework.to_numpy(found, None)
-        for value, found in zip(shown, computed)
-    }
-    values.update({name: framework.to_numpy(inputs[name], None) for name in inputs if _is_tensor(inputs[name])})
+    values = {name: framework.to_numpy(each, None) for name, each in zip(called, computed)}
+    values.update({name: framework.to_numpy(each, None) for name, each in inputs.items() if _is_tensor(each)})
     nodes = []
-    for node in makers:
-        given, plain = [], []
-        for place, value in enumerate(node.inputs()):
-            constant = _constant(value)
-            if constant is MISSING:
-                continue
-            if constant is None:
-                given.append(names.get(value.debugName(), value.debugName()))
-            elif isinstance(constant, torch.Tensor):
-                given.append(value.debugName())
-                values[value.debugName()] = framework.to_numpy(constant, None)
-            else:
-                plain.append((_argument(node, place), constant))
-        outputs = tuple(names.get(value.debugName(), value.debugName()) for value in node.outputs())
-        scope = ".".join(part.rpartition("::")[2] for part in node.scopeName().split("/") if "::" in part)
-        name = f"/{scope.strip('.')}/{outputs[0]}" if scope.strip(".") and outputs else "".join(outputs[:1])
-        nodes.append(FileNode(name or node.kind(), node.kind(), tuple(given), outputs, settings(plain)))
+    for node in every:
+        if node.kind() not in PACKING and not _takes_items(node):
+            found, constants = _script_node(node, names)
+            nodes.append(found)
+            values.update({name: framework.to_numpy(each, None) for name, each in constants.items()})
     return Traced(FileGraph(tuple(nodes), tuple(inputs), tuple(results)), values)
+
+
+def _script_node(node: Any, names: Mapping[str, str]) -> tuple[FileNode, dict[str, Any]]:
+    """A node, and the tensors among its constants. names: name of a value in the graph -> its name in the signature."""
+    given, plain, constants = [], [], {}
+    for place, value in enumerate(node.inputs()):
+        constant = _constant(value)
+        if constant is None:
+            for each in _items(value):
+                name = names.get(each.debugName(), each.debugName())
+                given.append(name)
+                if _is_tensor(_constant(each)):
+                    constants[name] = _constant(each)
+        elif _is_tensor(constant):
+            given.append(value.debugName())
+            constants[value.debugName()] = constant
+        elif constant is not MISSING:
+            plain.append((_argument(node, place), constant))
+    outputs = tuple(
+        names.get(each.debugName(), each.debugName()) for value in node.outputs() for each in _unpacked(value)
+    )
+    scope = ".".join(part.rpartition("::")[2] for part in node.scopeName().split("/") if "::" in part).strip(".")
+    name = f"/{scope}/{outputs[0]}" if scope and outputs else "".join(outputs[:1])
+    return FileNode(name or node.kind(), node.kind(), tuple(given), outputs, settings(plain)), constants
+
+
+def _items(value: Any) -> Iterator[Any]:
+    """The tensors that a value holds: itself, or those of a list or tuple that the graph makes."""
+    if value.node().kind() in ("prim::ListConstruct", "prim::TupleConstruct"):
+        for each in value.node().inputs():
+            yield from _items(each)
+    else:
+        yield value
+
+
+def _takes_items(node: Any) -> bool:
+    """Whether a node takes items of a list or tuple."""
+    return node.kind() in TAKING and str(node.inputsAt(0).type()).startswith(LISTS)
+
+
+def _unpacked(value: Any) -> Iterator[Any]:
+    """The tensors that a node returns: a value, or those that the graph takes from a list or tuple."""
+    users = [use.user for use in value.uses() if use.user.kind() in TAKING]
+    if not users or not str(value.type()).startswith(LISTS):
+        yield value
+        return
+    for user in users:
+        for each in user.outputs():
+            yield from _unpacked(each)
 
 
 def _shown(graph: Any, shown: Sequence[Any], given: Sequence[Any]) -> list[Any]:

@@ -73,7 +73,7 @@ def _text(value: Any) -> str:
         return f"{float(value):.6g}"
     if isinstance(value, (int, np.integer, str)):
         return str(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) or hasattr(value, "detach"):  # a tensor
         return ""
     if isinstance(value, Iterable):
         return "[" + ", ".join(_text(each) or "..." for each in value) + "]"

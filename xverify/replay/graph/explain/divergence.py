@@ -39,6 +39,7 @@ class Trace:
     data: names of the values that depend on the numbers in an input, and not on its shape alone.
     ranges: name of a quantisation whose range does not fit its input -> a sentence.
     least: the relative difference that the precision of the values explains. quantised: whether some of them are quantised.
+    through: whether a value without a sketch, such as a list, is looked through to the node that makes it.
     """
 
     graph: Body
@@ -47,6 +48,7 @@ class Trace:
     ranges: dict[str, str] = field(default_factory=dict)
     least: float = LEAST
     quantised: bool = False
+    through: bool = False
 
     @cached_property
     def by_count(self) -> dict[tuple[int, bool], list[str]]:
@@ -252,7 +254,9 @@ class _Comparison:
 
     def _has_partner(self, name: str) -> bool:
         # A value that has no sketch is a sequence; one that is an input of the graph is the same in both graphs.
-        return name not in self.file.graph.makers or name not in self.file.sketches or bool(self.equal(name))
+        if name not in self.file.sketches and name in self.file.graph.makers:
+            return not self.file.through
+        return name not in self.file.graph.makers or bool(self.equal(name))
 
     def _describe(self, node: Node, output: str) -> str:
         """The sentence on the first node whose value the reference does not have."""

@@ -37,7 +37,7 @@ def of_values(traced: FileGraph, values: Mapping[str, Any], turn: bool = False) 
     made = {*traced.inputs, *(name for node in traced.nodes for name in node.outputs)}
     constants = {name: values[name] for name in values if name not in made}
     graph = TracedGraph(traced, constants)
-    trace = Trace(graph, quantised=traced.quantised)
+    trace = Trace(graph, quantised=traced.quantised, through=True)
     trace.data.update(traced.inputs)
     for node in graph.nodes:
         if node.op.lower().rpartition("::")[2] not in SHAPES and node.uses & trace.data:
