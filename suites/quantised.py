@@ -65,7 +65,7 @@ def verdicts(result: Result) -> tuple[Verdict, str, bool]:
         return Verdict.INVALID, "; ".join(row.reason or row.status for row in result.rows), False
     runtime = [row.error.verdict for row in result.rows if row.error is not None and row.task == "runtime"]
     says = "; ".join(error.reason or "" for error in errors)
-    return max(error.verdict for error in errors), says, max(runtime) <= Verdict.EQUAL
+    return max(error.verdict for error in errors), says, max(runtime, default=Verdict.UNTESTED) <= Verdict.EQUAL
 
 
 def judge(file: Path, plain: Path, names: tuple[str, str], mistake: Mistake | None, layer: str) -> Answer:

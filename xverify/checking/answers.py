@@ -17,12 +17,13 @@ from .doubt import doubtful_cases, measured_again
 from .explaining import explained
 from .graphs import Side
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
-from .meaning import joined, own_meaning, with_approximations
+from .meaning import Meaning, joined, own_meaning, with_approximations
 from .nodes import judge_nodes
-from .precision import Converted, Sides, approximated, at_precision, convert_at, narrower_noise
+from .precision import Converted, Sides, approximated, at_precision, convert_at, narrower_noise, step_noise
 from .quantisation import quantisation_of, with_scales
 from .rounding import with_rounding
 
+FLIPPED = "every node is EQUAL, and values beside the middle of two steps were rounded to the other one"
 FURTHER = 3  # cases beside the first in which nodes are judged
 
 
@@ -174,10 +175,30 @@ class Answers:
 
     def _runtime(self, evaluated: Evaluated) -> Judged:
         """Does the runtime compute what the file says?"""
+        found = self._with_floors(evaluated, evaluated.own)
+        if found.error.verdict <= Verdict.EQUAL or evaluated.own is None or not self._may_flip(evaluated):
+            return found
+        opened, own = evaluated.opened, evaluated.own
+        noise = step_noise(opened, evaluated.computed, self.graphs, self.context.settings.seed)
+        again = self._with_floors(evaluated, replace(own, floors=joined([own.floors, noise])))
+        if again.error.verdict > Verdict.EQUAL:
+            return found
+        reason = "; ".join(filter(None, (FLIPPED, again.error.reason)))
+        return replace(again, error=replace(again.error, reason=reason))
+
+    def _with_floors(self, evaluated: Evaluated, own: Meaning | None) -> Judged:
+        """The answer on the runtime with the floors of this meaning of the file."""
         title, count = evaluated.opened.form.title, evaluated.cases.count
-        return runtime(
-            evaluated.computed, evaluated.own, count, evaluated.layers, title, evaluated.precision, evaluated.late
-        )
+        return runtime(evaluated.computed, own, count, evaluated.layers, title, evaluated.precision, evaluated.late)
+
+    def _may_flip(self, evaluated: Evaluated) -> bool:
+        """Whether a file quantises, and every node of it was compared and is EQUAL.
+
+        Then a value that lies beside the middle of two steps may become either of them, and so may what follows from it.
+        """
+        layers = evaluated.layers
+        known = layers is not None and layers.complete and layers.verdict <= Verdict.EQUAL
+        return known and evaluated.at.quantised and evaluated.opened.is_onnx and self.graphs is not None
 
     def _compared(self, evaluated: Evaluated, target: Target | None) -> Compared | None:
         """Does the file say what the reference says, at its precision? None without a reference."""

@@ -147,6 +147,16 @@ def narrower_noise(
     return found.results if found.cases * len(computed.names) >= len(computed.own) else None
 
 
+def step_noise(opened: Opened, computed: Computed, graphs: Worker | None, seed: int) -> Floors | None:
+    """What half a step of every quantised value may change at the outputs of a file; None where that cannot be computed."""
+    if graphs is None:
+        return None
+    try:
+        return _rounded(opened.path, computed.inputs, opened.worker.folder, graphs, seed).weights
+    except Refused:
+        return None
+
+
 def approximated(layer: LayerError) -> bool:
     """Whether a node differs because the runtime approximates its operator."""
     return layer.rounding and layer.explanation == APPROXIMATION.says

@@ -208,12 +208,15 @@ class GraphWork(Group):
     def compare_rounded_weights(self, request: CompareRoundedWeights) -> RoundedWeightsCompared:
         """Compare the weights of a file in lower precision with the reference's, value by value."""
         from ..replay.graph.explain.constants import beyond_rounding
+        from ..replay.graph.explain.ranges import wrong_ranges
         from ..replay.graph.explain.weight_steps import beyond_steps
 
         graph, reference = self._graph(request.file), self._graph(request.reference)
         steps = beyond_steps(graph, reference)
         return RoundedWeightsCompared(
-            tuple(beyond_rounding(graph, reference)), tuple(steps.wrong), tuple(steps.notes())
+            tuple(beyond_rounding(graph, reference)),
+            (*steps.wrong, *wrong_ranges(graph, reference)),
+            tuple(steps.notes()),
         )
 
     def compare_weights(self, request: CompareWeights) -> WeightsCompared:

@@ -65,7 +65,7 @@ class Partners:
 
         The first one has all that is linear folded into it, on both sides. The others leave the same operators on both sides.
         """
-        if weight.place == BIAS:
+        if weight.place == BIAS and weight.layer.op in FAMILIES:
             return self._biases(weight, other)
         found = self._float(other.input(weight.place))
         if found is None:
