@@ -46,7 +46,7 @@ def _read_otherwise(graph: Graph) -> Iterator[str]:
             read, written = (graph.constants.get(each) for each in (node.input(scale), maker.input(theirs)))
             if read is None or written is None or read.shape != written.shape:
                 continue
-            layer = _behind(graph, node)
+            layer = node.name if node.op in FAMILIES else _behind(graph, node)
             ratio = float(np.max(np.abs(read / written))) if np.all(written) else 1.0
             if abs(ratio - 1.0) > NEAR:
                 yield (
@@ -86,8 +86,8 @@ def _shown(scale: Any) -> str:
 def _undone(graph: Graph, reference: Graph) -> Iterator[str]:
     """Where the reference has a ReLU, and the file only a quantiser whose range has negative numbers, too."""
     for match in corresponding(graph, reference).values():
-        right, own = reference.makers.get(match.reference), graph.makers.get(match.own)
-        if right is None or own is None or right.op != "Relu" or own.op in CLIPS:
+        right, own = _relu(reference, match.reference), graph.makers.get(match.own)
+        if right is None or own is None or own.op in CLIPS or _is_clipped(graph, match.own):
             continue
         if match.scale:
             zero, quantiser = match.zero, own
@@ -109,14 +109,28 @@ def _undone(graph: Graph, reference: Graph) -> Iterator[str]:
         )
 
 
+def _relu(reference: Graph, name: str) -> Node | None:
+    """The ReLU that makes a value, or that alone takes it; None for none."""
+    maker, users = reference.makers.get(name), reference.users.get(name, [])
+    found = maker if maker is not None and maker.op == "Relu" else users[0] if len(users) == 1 else None
+    return found if found is not None and found.op == "Relu" and name not in reference.outputs else None
+
+
+def _is_clipped(graph: Graph, name: str) -> bool:
+    """Whether a node that takes a value, perhaps behind DequantizeLinear, has no negative results."""
+    users = graph.users.get(name, ())
+    return any(
+        user.op in CLIPS or (user.op == "DequantizeLinear" and _is_clipped(graph, user.outputs[0])) for user in users
+    )
+
+
 def _behind(graph: Graph, node: Node) -> str:
-    """The name of the layer that takes what a node makes, or of the node itself when it is one, or no layer is near."""
+    """The name of the layer that takes what a node makes; of the node itself when no layer is near."""
     first = node
-    while FAMILIES.get(node.op) is None:
+    while True:
         users = [user for name in node.outputs for user in graph.users.get(name, ())]
-        if not users or (node is not first and len(users) > 1):
+        node = next((user for user in users if user.op in FAMILIES), users[0] if len(users) == 1 else first)
+        if node.op in FAMILIES and node is not first:
+            return node.name
+        if node is first or (node.op not in MOVES and node.op != "DequantizeLinear"):
             return first.name
-        node = next((user for user in users if user.op in FAMILIES), users[0])
-        if node.op not in MOVES and node.op not in FAMILIES and node.op != "DequantizeLinear":
-            return first.name
-    return node.name if node is first or first.op not in FAMILIES else first.name
