@@ -229,8 +229,8 @@ def _onnx(folder: Path) -> Iterator[tuple[str, ...]]:
         "huge": ((huge,), "the limit is 1.0 GB"),
         "wrong": ((wrong,), "not a readable .onnx file"),
         "kind": ((kind,), "not a readable .onnx file"),
-        "outside": ((outside,), "not a readable .onnx file"),
-        "missing": ((missing,), "not a readable .onnx file"),
+        "outside": ((outside,), "outside of the folder of the file"),
+        "missing": ((missing,), "there is no such file beside it"),
         "good": ((good,), ""),
     }
     for name, (tensors, says) in cases.items():
