@@ -9,6 +9,9 @@ from helpers import narrowfiles as files
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402  it is there
 
+pytest.importorskip("torch")
+from xverify.replay.graph.explain.weight_steps import CORRECTED  # noqa: E402  imports torch
+
 SLOW = pytest.mark.slow
 LAYERS = {"w2": files.CONVOLUTION, "w3": "/conv3/Conv", "w4": files.LAYER}
 
@@ -190,6 +193,30 @@ def test_weights_with_a_folded_batch_norm_are_compared(xverify, tmp_path, how):
     assert f"its bias {bias} are more than" in error["reason"]
     assert "with BatchNormalization /norm folded in" in error["reason"]
     assert "all of its values are × 0.5" in error["reason"]
+
+
+@pytest.mark.parametrize(("inputs", "channels"), [(16, 16), (64, 64), (256, 128), (1024, 256), (576, 64)])
+def test_a_correction_of_a_bias_is_below_the_limit_and_a_halved_bias_above(inputs, channels):
+    rng = np.random.default_rng(inputs)
+    for _ in range(5):
+        w = rng.uniform(-1, 1, (channels, inputs)) / np.sqrt(inputs)
+        bias = rng.uniform(-1, 1, channels) / np.sqrt(inputs)
+        step = np.abs(w).max(1, keepdims=True) / 127
+        means = np.maximum(rng.standard_normal((256, inputs)), 0).mean(0)
+        correction = (np.round(w / step) * step - w) @ means
+        rms = np.sqrt(np.mean(bias**2))
+        assert np.abs(correction).max() < CORRECTED * rms < np.abs(bias / 2).max()
+
+
+def test_a_bias_in_real_numbers_that_is_corrected_is_not_accused(xverify, tmp_path):
+    plain = files.save(matrices(), tmp_path / "reference.onnx")
+    model = in_blocks(matrices(), "QOperator")
+    bias = files.constants(model)["b1"]
+    shift = 0.02 * np.std(bias) * np.where(np.arange(bias.size) % 2, 1, -1)
+    corrected = files.with_constants(model, {"b1": (bias + shift).astype(np.float32)})
+    error, notes = check(xverify, tmp_path, corrected, plain)
+    assert "more than rounding" not in (error["reason"] or "")
+    assert any("b1" in note and "as after a correction of the bias" in note for note in notes)
 
 
 def matrices():
