@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import xverify.checking.run
+import xverify.checking.graphs
 import xverify.checking.subject
 from xverify.errors import Crashed, TimedOut
 from xverify.messages import Started
@@ -68,7 +68,7 @@ class Pool:
         return folder
 
 
-STATE = ("process", "ending", "_lifeline", "_lines", "log", "asked", "version", "import_rss_mib")
+STATE = ("process", "ending", "_launched", "_lines", "log", "asked", "version", "import_rss_mib")
 
 
 class Pooled(Worker):
@@ -122,7 +122,7 @@ class Pooled(Worker):
 @contextlib.contextmanager
 def lend() -> Iterator[Pool]:
     """Let checks take their processes from a pool, which ends with the block."""
-    users = (xverify.checking.run, xverify.checking.subject)
+    users = (xverify.checking.graphs, xverify.checking.subject)
     with tempfile.TemporaryDirectory(prefix="xverify-pool-") as folder:
         pool = Pool(Path(folder))
         lent = type("Lent", (Pooled,), {"pool": pool})

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 from conftest import hear_interrupts
-from helpers.envadapters import visible, write_adapters
+from helpers.envadapters import caller, visible, write_adapters
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +21,7 @@ def adapters(tmp_path_factory):
 
 @pytest.fixture
 def call(xverify, adapters, tmp_path, monkeypatch):
-    """The command line with these adapters. There are no environments, unless ``root`` names a folder that has some."""
-
-    def call(*arguments, root=tmp_path / "environments", frameworks=adapters):
-        monkeypatch.setenv("XVERIFY_ENVIRONMENTS", str(root))
-        return xverify(*arguments, frameworks=frameworks)
-
-    return call
+    return caller(xverify, adapters, tmp_path / "environments", monkeypatch)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import write_folder
-from helpers.envadapters import ADAPTERS, visible, write_adapters
+from helpers.envadapters import ADAPTERS, caller, visible, write_adapters
 
 from xverify.environments import store as environments
 
@@ -55,13 +55,7 @@ def interpreter(root):
 
 @pytest.fixture
 def call(xverify, adapters, tmp_path, monkeypatch):
-    """The command line with these adapters. There are no environments, unless ``root`` names a folder that has some."""
-
-    def call(*arguments, root=tmp_path / "environments", frameworks=adapters):
-        monkeypatch.setenv("XVERIFY_ENVIRONMENTS", str(root))
-        return xverify(*arguments, frameworks=frameworks)
-
-    return call
+    return caller(xverify, adapters, tmp_path / "environments", monkeypatch)
 
 
 @pytest.fixture

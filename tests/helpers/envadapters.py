@@ -50,3 +50,13 @@ def write_adapters(folder):
 def visible(root):
     """The environments in a folder, without the locks."""
     return [name for name in os.listdir(root) if not name.endswith(".lock")]
+
+
+def caller(xverify, adapters, root, monkeypatch):
+    """The command line with these adapters. There are no environments, unless ``root`` names a folder that has some."""
+
+    def call(*arguments, root=root, frameworks=adapters):
+        monkeypatch.setenv("XVERIFY_ENVIRONMENTS", str(root))
+        return xverify(*arguments, frameworks=frameworks)
+
+    return call

@@ -23,7 +23,7 @@ from .precision import Converted, Sides, approximated, at_precision, convert_at,
 from .quantisation import quantisation_of, with_scales
 from .rounding import with_rounding
 
-FLIPPED = "every node is EQUAL, and the outputs differ by no more than half a step of each quantised value makes"
+FLIPPED = "every node is EQUAL, and half a step at each quantised value changes the outputs by as much"
 FURTHER = 3  # cases beside the first in which nodes are judged
 
 

@@ -49,7 +49,7 @@ def error_of_means(layer: nn.Module, x: Tensor, upstream: Tensor, noise: Noise) 
     count, error = x.numel() // x.shape[1], torch.zeros_like(x)
     for factor in (torch.ones_like(x), normalized):
         rounding = rounding_of_rows(_terms(layer, upstream * factor))
-        random = noise.perturbed(rounding, 1.0) - rounding  # uniform, so that its rms is a third of its square
+        random = noise.perturbed(rounding, 1.0) - rounding  # uniform: its mean square is a third of the rounding's
         error += factor * (random * math.sqrt(3) / count).reshape(shape)
     deviation = (x.var([axis for axis in range(x.dim()) if axis != 1], unbiased=False) + layer.eps).sqrt()
     scale = 1 / deviation if layer.weight is None else layer.weight.detach() / deviation

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xverify.framework.adapter import Array
 from xverify.framework.filenodes import FileGraph, FileNode, Traced, settings
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class _Recorder:
     A layer whose parts are given values that no call returns, such as the steps of a recurrent layer, is a call by itself.
     """
 
-    def __init__(self, names: dict[int, str], values: dict[str, Any], weights: Mapping[int, str]) -> None:
+    def __init__(self, names: dict[int, str], values: dict[str, Array], weights: Mapping[int, str]) -> None:
         self.names, self.values, self.weights = names, values, weights
         self.kept: list[Any] = []  # tensors, so that their identities stay theirs
         self.nodes: list[FileNode] = []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xverify.framework.adapter import Array
 from xverify.framework.filenodes import FileGraph, FileNode, Traced, settings
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def traced(framework: OnOpenVINO, model: Any, inputs: Mapping[str, Any], name_of
     results = tuple(name_of(port) for port in model.outputs)
     copy = model.clone()
     nodes: list[FileNode] = []
-    values: dict[str, Any] = {}
+    values: dict[str, Array] = {}
     shown: list[tuple[str, Any]] = []
     for node in copy.get_ordered_ops():
         kind, own = node.get_type_name(), node.get_friendly_name()

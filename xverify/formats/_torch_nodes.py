@@ -29,7 +29,7 @@ class _Recording(torch.fx.Interpreter):
 
     def __init__(self, module: Any) -> None:
         super().__init__(module, garbage_collect_values=False)
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}  # Any: an operation may return any values
 
     def run_node(self, n: Any) -> Any:
         value = super().run_node(n)
@@ -137,9 +137,9 @@ def of_script(framework: torchscript.Adapter, model: torchscript.Script, inputs:
     return Traced(FileGraph(tuple(nodes), tuple(inputs), tuple(results)), values)
 
 
-def _script_node(node: Any, names: Mapping[str, str]) -> tuple[FileNode, dict[str, Any]]:
+def _script_node(node: Any, names: Mapping[str, str]) -> tuple[FileNode, dict[str, torch.Tensor]]:
     """A node, and the tensors among its constants. names: name of a value in the graph -> its name in the signature."""
-    given, plain, constants = [], [], {}
+    given, plain, constants = [], [], dict[str, torch.Tensor]()
     for place, value in enumerate(node.inputs()):
         constant = _constant(value)
         if constant is None:
@@ -204,7 +204,7 @@ def _shown(graph: Any, shown: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
-def _script_outputs(graph: Any) -> dict[str, Any]:
+def _script_outputs(graph: Any) -> dict[str, torch._C.Value]:
     """Name of an output -> its value in the graph, for a tensor, a tuple and a list or mapping of tensors."""
 
     def nested(value: Any) -> Any:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Sequence
-from typing import Any
+
+from .codec import Message
 
 CHANNEL = "XVERIFY_CHANNEL"  # environment variable with the number of the template's end of the socket
 MODULE = "xverify.worker.forking"  # what a template runs; its arguments are framework, threads and device
@@ -25,15 +26,15 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(channel: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+def send(channel: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
     """Send a message. Raises OSError when the other end is closed."""
     socket.send_fds(channel, [json.dumps(message).encode()], descriptors)
 
 
-def receive(channel: socket.socket, most: int = 0) -> tuple[dict[str, Any], list[int]]:
+def receive(channel: socket.socket, most: int = 0) -> tuple[Message, list[int]]:
     """The next message, and the descriptors that came with it. most: their greatest number. Raises OSError at the end."""
     line, descriptors, _, _ = socket.recv_fds(channel, LARGEST, most)
     if not line:
         raise ConnectionResetError("the other end is closed")
-    message: dict[str, Any] = json.loads(line)
+    message: Message = json.loads(line)
     return message, list(descriptors)

@@ -238,9 +238,8 @@ def can_fork(adapter: type[Runner], device: str) -> bool:
     return adapter.forks and device == "cpu" and has_pidfd() and not adapter.slow_start()
 
 
-_kept = (
-    threading.local()
-)  # .templates, .process: those that ``kept`` keeps in this thread, and the process that they belong to
+# .templates, .process: those that ``kept`` keeps in this thread, and the process that they belong to.
+_kept = threading.local()
 
 
 @contextlib.contextmanager

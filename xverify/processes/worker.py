@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -19,12 +18,12 @@ from ..environments import store as environments
 from ..errors import Crashed, Failed, NotInstalled, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
 from ..framework.runner import Runner
-from ..messages import Block, Start, Started, Stop, cgroup, codec, lifeline, limits
+from ..messages import Block, Start, Started, Stop, codec, limits
 from ..messages.codec import MessageError, Refusal, ReplyType, Request
-from . import memory
+from . import memory, starting
 from .command import same_interpreter, worker_command
 from .doing import doing_for
-from .ending import MARK, Ending, signal_name
+from .ending import Ending, signal_name
 from .forking import Forked, Templates
 from .lines import MOST_NOISE, Lines
 from .log import Log
@@ -85,9 +84,8 @@ class Worker:
         self.asking = threading.Lock()
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self.ending: Ending | None = None
-        self._group: cgroup.Group | None = None  # control group that bounds its memory
+        self._launched: starting.Launched | None = None
         self._overdue: TimedOut | None = None  # the error of a request for which the process was killed
-        self._lifeline: int | None = None  # file descriptor of the pipe whose end kills the worker
         self.version: str | None = None  # version of Python in the worker
         self.import_rss_mib: float | None = None
 
@@ -138,11 +136,12 @@ class Worker:
         try:
             self.log.path.write_bytes(b"")
             with self.log.path.open("ab") as log:
-                self.process = self._forked(log) or self._popen(command.arguments, command.environment, log)
+                self._launched = self._forked(log) or starting.start(command, self.folder, self.memory, log)
         except OSError as error:
             if error.filename == str(self.log.path):
                 raise Crashed(f"its folder {self.folder} cannot be written: {error.strerror}") from None
             raise NotInstalled(f"cannot start {self.python}: {error.strerror}; see --python") from None
+        self.process = self._launched.process
         self.ending = Ending(self.process, self.folder)
         memory.end_first(self.process.pid)
         if self.pin:
@@ -153,61 +152,14 @@ class Worker:
         self._lines.follow(self.process.stdout, self.ending)
         self._greet()
 
-    def _popen(self, arguments: Sequence[str], variables: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start the process with its pipes. Where the system can hand it on, one of them is the lifeline."""
-        read, self._lifeline = os.pipe() if os.name == "posix" else (None, None)
-        self._group = limits.group(self.memory)
-        own = {**variables, **limits.variables(self.memory, self._group), MARK: str(self.folder)}
-        try:
-            return subprocess.Popen(
-                arguments,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self.folder,
-                env=own if read is None else {**own, lifeline.VARIABLE: str(read)},
-                start_new_session=True,
-                pass_fds=() if read is None else (read,),
-            )
-        except OSError:
-            self._drop()
-            raise
-        finally:
-            if read is not None:
-                os.close(read)
-
-    def _forked(self, log: IO[bytes]) -> Forked | None:
+    def _forked(self, log: IO[bytes]) -> starting.Launched | None:
         """The process, forked from a template; None where it has to be started."""
         plain = self.patient and self.allocator is None and self.memory is None and not self.pin
         if self.templates is None or not plain or not same_interpreter(self.python):
             return None
-        read, self._lifeline = os.pipe()
-        begun = time.monotonic()
-        try:
-            forked = self.templates.fork(
-                self.adapter,
-                self.threads,
-                self.device,
-                self.folder,
-                log.fileno(),
-                read,
-                begun + self.timeout,
-                lambda: self.beat(time.monotonic() - begun, ""),
-            )
-        finally:
-            os.close(read)
-        if forked is None:
-            self._drop()
-        return forked
-
-    def _drop(self) -> None:
-        """Close this process's end of the lifeline, and remove the control group."""
-        if self._lifeline is not None:
-            os.close(self._lifeline)
-            self._lifeline = None
-        if self._group is not None:
-            self._group.remove()
-            self._group = None
+        return starting.fork(
+            self.templates, self.adapter, self.threads, self.device, self.folder, self.timeout, log, self.beat
+        )
 
     def _greet(self) -> None:
         """Wait for the worker's hello, and skip lines that the interpreter prints before it."""
@@ -249,7 +201,8 @@ class Worker:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
-        self._drop()
+        if self._launched is not None:
+            self._launched.drop()
 
     def kill(self) -> None:
         """Kill the process and all processes that it started."""
@@ -390,8 +343,7 @@ class Worker:
         return Crashed(f"exited with status {code} while {doing}{limit}{self.log.last_words()}")
 
     def _kills(self) -> int:
-        """The number of its processes that the kernel killed because they needed more memory than the limit."""
-        return 0 if self._group is None else self._group.kills()
+        return 0 if self._launched is None else self._launched.kills()
 
     # -- state --------------------------------------------------------------------------------------------------------
 

@@ -138,10 +138,10 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     if request.optimizer is not None:
         request.optimizer.recipe.check_model(shapes)
     cases = _write_inputs(process)
-    few = cases["few_inputs"]
+    few = cases.few_inputs
     replaced, random = _build_twice(process, (first_inputs(process, few), few), len(shapes))
     weights = space / "weights.npz"
-    source = _write_weights(process, shapes, weights, cases["inputs"])
+    source = _write_weights(process, shapes, weights, cases.inputs)
     computed_weights = space / "computed-weights.npz" if built.computed and process.folder.folds() else None
     if computed_weights is not None:
         process.worker.ask(messages_reference.ComputeWeights(weights=str(weights), path=str(computed_weights)))
@@ -150,7 +150,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         weights_digest=digest(npz.OnDisk(weights)),
         weights_source=source,
         shapes=shapes,
-        **cases,
+        **vars(cases),
         environment=started.environment,
         replaced_weights=replaced,
         random=random,
@@ -160,8 +160,20 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     )
 
 
-def _write_inputs(process: ReferenceProcess) -> dict[str, Any]:
-    """Write the input cases. Returns the fields of ``Prepared`` that say what and where they are."""
+@dataclass(frozen=True)
+class _Cases:
+    """What and where the input cases are: the fields of ``Prepared`` of these names."""
+
+    inputs: Path
+    few_inputs: Path
+    inputs_digest: str
+    inputs_kind: str
+    training: Path
+    few_training: Path
+
+
+def _write_inputs(process: ReferenceProcess) -> _Cases:
+    """Write the input cases."""
     space, training = process.space, process.space / "training.npz"
     inputs, kind = input_cases(process, training)
     npz.save_file(inputs, space / "inputs.npz")
@@ -171,14 +183,7 @@ def _write_inputs(process: ReferenceProcess) -> dict[str, Any]:
         npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
         if process.request.trains:
             few_training = fewer_items(process, training, JUDGED_ITEMS)
-    return {
-        "inputs": space / "inputs.npz",
-        "few_inputs": few_inputs,
-        "inputs_digest": digest(inputs),
-        "inputs_kind": kind,
-        "training": training,
-        "few_training": few_training,
-    }
+    return _Cases(space / "inputs.npz", few_inputs, digest(inputs), kind, training, few_training)
 
 
 def first_inputs(process: ReferenceProcess, inputs: Path, items: int = 1) -> Path:

@@ -15,12 +15,12 @@ import tempfile
 import warnings
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 
 from ..framework import discovery
 from ..messages import forking, lifeline
+from ..messages.codec import Message
 from .session import main as answer_requests
 
 
@@ -65,7 +65,7 @@ def _import(framework: str, threads: int, device: str) -> None:
     gc.freeze()  # a worker's own collections leave out what all of them share
 
 
-def _become_worker(message: dict[str, Any], streams: list[int]) -> None:
+def _become_worker(message: Message, streams: list[int]) -> None:
     """Go on as a worker. streams: its requests, its replies, its log, and the pipe that ends it with the parent."""
     try:
         os.setpgid(0, 0)

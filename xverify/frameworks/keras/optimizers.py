@@ -32,8 +32,7 @@ def own_optimizer(o: Optimizer, names: Iterable[str], spared: Sequence[Any]) -> 
     names: of the weights. spared: the variables without weight decay. Raises Unsupported for what Keras does not have.
     """
     _check_groups(o, names)
-    # more: arguments of an optimizer, which are numbers, truth values and schedules
-    recipe, more, differences = o.recipe, dict[str, Any](), []
+    recipe, more, differences = o.recipe, dict[str, float](), []  # more: further arguments of an optimizer
     if recipe.clip:
         more[ARGUMENTS[recipe.clip[0]]] = recipe.clip[1]
         differences += ["clip eps"] * (recipe.clip[0] != "clip_value")

@@ -35,14 +35,14 @@ def paddle_optimizer(o: Optimizer, trained: Sequence[weights.NamedWeight], clip:
     groups = _groups(o, trained)
     listed = groups if o.recipe.groups else [part for each in trained for part in each.parts]
     scheduler = paddle_scheduler(o)
-    made = _formula(o, o.lr if scheduler is None else scheduler, {"parameters": listed, "grad_clip": clip})
+    made = _formula(o, o.lr if scheduler is None else scheduler, parameters=listed, grad_clip=clip)
     variants = ["eps-inside"] * (o.name == "rmsprop")
     variants += ["clip eps"] * (o.recipe.clip_norm is not None or o.recipe.clip_each is not None)
     variants += ["norm of groups"] * (o.recipe.clip_norm is not None and len(groups) > 1)
     return replace(o, variants=tuple(variants)), made
 
 
-def _formula(o: Optimizer, rate: Any, more: dict[str, Any]) -> Any:
+def _formula(o: Optimizer, rate: Any, **more: Any) -> Any:
     """An optimizer of Paddle. rate: a number or a scheduler. more: further arguments of every optimizer of Paddle."""
     from paddle import optimizer as optim
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..describe import Types
 from ..layers import BIAS, FAMILIES, KINDS, WHOLE_SUMS
 from ..model import Graph, Node
-from ..values import is_float
+from ..values import Named, is_float
 from .affine import MOVES, QUANTISERS, Chain, chain, channels, own_bias, pairs, spread
 from .correspondence import corresponding
 from .quantised_weights import Weight
@@ -149,7 +149,7 @@ class Partners:
         for weight in weights:
             yield weight, max(self._alike(weight, free), key=lambda each: each[0], default=(0.0, None))[1]
 
-    def _alike(self, weight: Weight, free: dict[str, Any]) -> Iterator[tuple[float, Partner]]:
+    def _alike(self, weight: Weight, free: Named) -> Iterator[tuple[float, Partner]]:
         for name, array in free.items():
             for other in (array, array.T) if array.ndim == 2 else (array,):
                 if other.shape == weight.values.shape and other.size >= FEW:
@@ -157,7 +157,7 @@ class Partners:
                     if cosine >= LIKE:
                         yield cosine, Partner(name, other.astype(np.float64))
 
-    def _foldless(self) -> dict[str, Any]:
+    def _foldless(self) -> Named:
         """The floating-point constants of the reference but those into which something may have been folded."""
         found = {name: array for name, array in self.reference.constants.items() if is_float(array)}
         for node in self.reference.nodes:
