@@ -192,7 +192,7 @@ def _judged(
 
 
 def _complete(floors: Floors | None, outputs: Mapping[str, Array]) -> Floors | None:
-    """The same floors with those of outputs that have none."""
+    """The floors of all outputs. An output without a measured floor gets the least one."""
     if floors is None:
         return None
     return {key: floors[key] if key in floors else _least(outputs[key]) for key in outputs}

@@ -54,7 +54,10 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def owned_folder() -> Iterator[Path]:
-    """The same where the signals are left to others. In a fork of this process, the end deletes nothing."""
+    """Make a temporary folder and delete it in the end; signals are handled elsewhere.
+
+    A fork of this process does not delete the folder.
+    """
     place, owner = _place(), os.getpid()
     remove_stale()
     folder, lock = _make(place)

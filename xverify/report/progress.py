@@ -167,7 +167,7 @@ class LiveProgress(Listener):
             hidden += excess
 
     def _without(self, count: int) -> Group:
-        """The drawing without so many subjects and sentences: old sentences first, then subjects that do nothing at present."""
+        """The drawing with this number of lines left out: old sentences first, then subjects that do nothing at present."""
         rows, said = dict(self.lines), dict(self.below)
         sentences, idle = list(said), [name for name, line in rows.items() if line.is_idle]
         order: list[tuple[dict[str, _Line] | dict[str, str], str]] = [

@@ -150,7 +150,7 @@ class Learner(EagerLearner):
     # -- the state ----------------------------------------------------------------------------------------------------
 
     def _of_group(self, name: str, key: str) -> Any:
-        """What the group of a parameter holds for it in the list of this key."""
+        """An entry of the optimizer for a parameter. key: of the list in its group, such as that of the momenta."""
         group, place = self.places[name]
         return self.optim.param_groups[group][key][place]
 

@@ -77,7 +77,7 @@ class Chain:
         return found
 
     def of(self, bias: Any, but: Affine | None = None) -> Any:
-        """What becomes of a bias of the layer. but: a node whose shift is left out."""
+        """The bias of the layer with these nodes folded in. bias: that of the layer alone. but: a node whose shift is left out."""
         for part in self.parts:
             bias = bias * part.factor + (0.0 if part is but else part.shift)
         return bias
