@@ -16,7 +16,7 @@ from ._arguments import Parser, add
 HELP = "test the timing of xverify itself on this machine"
 GROUP = "this installation"
 EXAMPLE = """examples:
-  xverify selftest timing                 the whole table, about 20 minutes
+  xverify selftest timing                 the whole table, about half an hour
   xverify selftest timing --busy          the same beside a busy process
   xverify selftest timing --runs 100      more pairs of equal subjects
   xverify selftest timing --only cheats,slower"""

@@ -79,11 +79,15 @@ class EagerLearner(Training):
         """Add up the gradients of all micro-batches, each with its share. Returns the loss."""
         total: Any = None
         for part in micro_batches(batch, self.recipe.accumulate):
-            loss = self.batch_loss(part)
-            self.differentiate(loss * self.share)
-            loss = loss.detach()
+            loss = self.batch_loss(part) * self.share
+            self.differentiate(loss)
+            loss = self.without_graph(loss)
             total = loss if total is None else total + loss
-        return total / self.recipe.accumulate
+        return total
+
+    def without_graph(self, loss: Any) -> Any:
+        """A loss whose gradients are computed, so that the sum of losses does not keep its graph."""
+        return loss.detach()
 
     def differentiate(self, loss: Any) -> None:
         """Add the gradients of a loss to those of the parameters."""
