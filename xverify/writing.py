@@ -97,15 +97,18 @@ def check(flag: str, path: str | Path) -> None:
         raise UsageError(f"{flag} {path}: the folder {folder} cannot be written: {error.strerror or error}") from None
 
 
-def check_new_folder(flag: str, path: str | Path) -> None:
-    """Raise UsageError when no folder can be made at this path, unless it is an empty one that can be written."""
+def check_new_folder(flag: str, path: str | Path, empty: bool = True) -> None:
+    """Raise UsageError when no folder can be made at this path, unless it is one that can be written.
+
+    empty: whether it must be empty, too.
+    """
     place = Path(path)
     try:
         if place.is_symlink() and not place.exists():
             raise UsageError(f"{flag} {path} is a link that leads nowhere: name a new folder")
         if place.exists() and not place.is_dir():
             raise UsageError(f"{flag} {path} is a file: name a new folder")
-        if place.is_dir() and any(place.iterdir()):
+        if empty and place.is_dir() and any(place.iterdir()):
             raise UsageError(f"{flag} {path} exists and is not empty: name a new folder")
         folder = place if place.is_dir() else place.absolute().parent
         if not folder.is_dir():

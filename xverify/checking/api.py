@@ -18,6 +18,7 @@ from ..results.records import Result
 from ..workload.declaration import build, declared
 from ..workload.declaration import check as check_values
 from .options import CheckSettings
+from .reproducer_files import check_folder
 from .run import check_files
 from .sequence import check_settings as check_sequence
 
@@ -51,7 +52,9 @@ def check(
     if not paths:
         raise UsageError("xverify check needs at least one model file")
     made = [Output("--json", Path(json), "json")] if json is not None else []
+    made += [Output("--reproducer", Path(asked.reproducer))] if asked.reproducer is not None else []
     outputs.check(made, reads_of(paths, vars(asked)), force)
+    check_folder(asked.reproducer, force)
     with temporary_folder() as space:
         result = check_files(paths, asked, listener or Listener(), space)
     if json is not None:

@@ -68,11 +68,23 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class Reproduced:
+    """A reproducer, or why there is none.
+
+    folder: where it was written, until it gets its place; None where there is none. says: what it holds, or why there is none.
+    """
+
+    folder: Path | None
+    says: str
+
+
+@dataclass(frozen=True)
 class Checked:
     """A file with what its rows show.
 
     environment: versions and settings of the runtime. evaluated: None for a file that could not be computed.
     quantisation: what it costs, for a quantised file. answers: question -> its answer. failure: why the check of this file ended.
+    reproducers: question -> the reproducer of its row, or why there is none.
     """
 
     file: File
@@ -81,6 +93,7 @@ class Checked:
     quantisation: Quantisation | None = None
     answers: Mapping[str, Judged] = field(default_factory=dict)
     failure: SubjectError | None = None
+    reproducers: Mapping[str, Reproduced] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,10 @@ class CheckSettings:
     )
     memory: float | None = reused("memory", group=MACHINE)
     max_seconds: float | None = reused("max_seconds", group=MACHINE)
+    reproducer: FilePath | None = option(
+        None, "write the smallest piece of a DIFFERENT file that fails by itself, a script and a bug report into this new folder",
+        group=OUTPUT, metavar="DIR", path="replaced folder",
+    )  # fmt: skip
 
     @property
     def thread_count(self) -> int:

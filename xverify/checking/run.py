@@ -33,6 +33,7 @@ from .options import CheckSettings
 from .precision import read_precision
 from .references import Given, Reference
 from .report import questions, result_of, rows_of
+from .reproducer import reproduced, with_reproducers
 from .steady import invalid, randomness
 from .subject import File, Opened, in_real_numbers, make_worker, open_file
 from .timing import time_files
@@ -54,6 +55,8 @@ def check_files(
     graphs = _graph_worker(context, (*files, *known_files))
     checked, known = Check(context, files, reference, graphs).execute()
     result = replace(result_of(context, paths, checked, known, wanted), created=created)
+    if settings.reproducer is not None:
+        result = with_reproducers(result, checked, Path(settings.reproducer))
     if settings.time and not isinstance(known.target, Absent):
         result = time_files(context, result, checked, known.target, wanted)
     timeline = {**result.timeline, **context.clock.timeline()}
@@ -191,6 +194,7 @@ class Check:
         answered = Answers(context, self.graphs).of(evaluated, target)
         found = Checked(opened, opened.environment, answered.evaluated, answered.quantisation, answered.answers)
         yield found, answered.target
+        yield reproduced(context, self.graphs, found), answered.target
 
     def _guess(self, files: Sequence[Opened], opened: Opened) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them.

@@ -39,7 +39,7 @@ def check(
     made = [
         Output(option.flag, Path(values[option.name]), "" if option.name in resumed else _kind(option))
         for option in options
-        if option.path in ("written", "new folder") and values[option.name] is not None
+        if option.path in ("written", "new folder", "replaced folder") and values[option.name] is not None
     ]
     made += [Output(SUMMARY, path)] if summary and path else []  # which is added to
     from ..framework import reads  # late: the help needs no numpy

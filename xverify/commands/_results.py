@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotWritten, UsageError, shown
 from ..outputs import Read
-from ..results.records import Result
-from ..results.verdicts import Outcome
+from ..results.records import Result, Row
+from ..results.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,15 +87,30 @@ def tell_next(found: Measured, args: argparse.Namespace, out: Console) -> None:
     printed = getattr(args, "quiet", False) or getattr(args, "format", None)
     if found.result.verdict != Outcome.FAIL or not found.kept or printed or not out.is_terminal:
         return
+    from ..report.conditions import command
+    from ..report.text import escape
+
     commands = {
         "xverify explain --faults": "what is wrong, layer by layer",
         "xverify report --html page.html": "the result as a page",
     }
+    if _has_reproducer(found.result):
+        commands[f"{command(found.result)} --reproducer DIR"] = "the piece that fails by itself, to hand in"
     if _compares(found.result):
         commands["xverify diff --errors-only"] = "what changed since the result before it"
     width = max(map(len, commands))
-    for command, says in commands.items():
-        out.print(f"  {command:{width}}  [dim]{says}[/]")
+    for typed, says in commands.items():
+        out.print(f"  {escape(typed):{width}}  [dim]{says}[/]")
+
+
+def _has_reproducer(result: Result) -> bool:
+    """Whether a runtime computes a file wrong of which a reproducer can be written, and was not asked for."""
+    asked = result.settings.asked
+    return asked.command == "check" and "reproducer" not in asked.options and any(map(_is_wrong, result.rows))
+
+
+def _is_wrong(row: Row) -> bool:
+    return row.task == "runtime" and row.error is not None and row.error.verdict == Verdict.DIFFERENT
 
 
 def _compares(result: Result) -> bool:

@@ -32,7 +32,9 @@ EXAMPLE = """examples:
   xverify check model.onnx --against my_port
       a model folder, as xverify run takes it
   xverify check decoder.onnx --steps 8 --state present=past
-      a sequence of calls"""
+      a sequence of calls
+  xverify check model.onnx --reproducer report
+      the smallest piece that a wrong runtime computes wrong, to hand in"""
 
 SETTINGS = declared(CheckSettings)
 OPTIONS = (*SETTINGS, *declared(Page), *declared(Tables), *declared(CheckDisplay))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..checking.figures import conditions
 from ..checking.options import CheckSettings
+from ..checking.reproducer_files import check_folder
 from ..errors import UsageError, nearest
 from ..framework import formats, reads
 from ..outputs import Output
@@ -49,7 +50,9 @@ def convert(
     values = {**vars(checking), **vars(asked)}
     check(SETTINGS, values)
     _check_before(checking)
+    check_folder(checking.reproducer, asked.force)
     made = [Output("--json", Path(json), "json")] if json is not None else []
+    made += [Output("--reproducer", Path(checking.reproducer))] if checking.reproducer is not None else []
     read = reads.of_run([model], SETTINGS, values)
     chosen = target(asked.to, out, asked.quantize, asked.force, read, made)
     with temporary_folder() as space:

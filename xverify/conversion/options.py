@@ -15,7 +15,7 @@ SHAPE = next(each for each in declared(CheckSettings) if each.name == "shape")
 # The settings of ``xverify check`` that are handed on to it.
 HANDED_ON = (
     "on", "trust", "max_weights", "seed", "accept", "strict", "require", "time", "effort", "warmup", "rerun", "pin", "allocator",
-    "threads", "timeout", "memory", "max_seconds",
+    "threads", "timeout", "memory", "max_seconds", "reproducer",
 )  # fmt: skip
 
 

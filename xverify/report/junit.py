@@ -105,6 +105,8 @@ def _of_row(result: Result, row: Row) -> Iterator[Case]:
         ending, kind, says = "failure", "--accept", f"--accept: {row.gate}"
     elif row.accepted:
         ending = "passed"
+    if row.reproducer:
+        says = "; ".join(filter(None, (says, f"reproducer: {row.reproducer}")))
     yield Case(row.subject, group, ending, kind, says, timed, _figures(row))
     below = f"{group}.{row.subject}"
     for check in row.training.checks if row.training is not None else ():

@@ -155,6 +155,7 @@ class Row:
     precision: for a model file, that of its weights and arithmetic, and for training in mixed precision that of the run; the
         verdict holds at this precision.
     quantisation: for a quantised file, what its quantisation costs, and which layers cost most.
+    reproducer: for a model file, the folder with the piece of it that fails by itself; "" where none was written.
     """
 
     subject: str
@@ -177,6 +178,7 @@ class Row:
     notes: tuple[str, ...] = ()
     precision: Precision | None = None
     quantisation: Quantisation | None = None
+    reproducer: str = ""
 
     @property
     def layers(self) -> Layers | None:

@@ -87,7 +87,7 @@ class GraphWork(Group):
         """Read what the graph tells about itself."""
         from ..replay.graph.describe import counts, precision, random, vocabulary
 
-        graph = self._graph(request.file)
+        graph = self.graph_of(request.file)
         drawn = tuple(random(graph))
         return GraphDescribed(
             vocabulary(graph), len(graph.nodes), precision(graph), drawn, counts(graph), graph.declared
@@ -99,7 +99,7 @@ class GraphWork(Group):
         from ..replay.graph.judge.noise import noise
         from ..replay.graph.judge.witness import hidden, unmoved
 
-        graph, itemwise = self._graph(request.file), not request.cases and not request.state
+        graph, itemwise = self.graph_of(request.file), not request.cases and not request.state
         results: dict[str, Array] = {}
         noises: dict[str, Array] = {}
         fed: dict[str, Value] = {}
@@ -135,7 +135,7 @@ class GraphWork(Group):
         The first case does not count: it also loads code, which takes longer than a small file on a machine that is busy.
         """
         spent = 0.0
-        for case, inputs in enumerate(_cases(file)):
+        for case, inputs in enumerate(cases_of(file)):
             if case >= LEAST_CASES and spent > enough:
                 return
             begun = self.state.clock()
@@ -146,9 +146,9 @@ class GraphWork(Group):
         """Compute every node again in float64 from the values that a runtime gave it."""
         from ..replay.graph.judge.replay import replay
 
-        graph, folder = self._graph(request.file, request.data), Path(request.folder)
-        inputs = list(_cases(request.inputs))[request.case]
-        report = replay(graph, inputs, _Files(folder, request.values), request.seed)
+        graph, folder = self.graph_of(request.file, request.data), Path(request.folder)
+        inputs = list(cases_of(request.inputs))[request.case]
+        report = replay(graph, inputs, Files(folder, request.values), request.seed)
         compared = Counter(finding.layer for finding in report.findings)
         return ReplayReport(
             findings=report.findings,
@@ -161,7 +161,7 @@ class GraphWork(Group):
         from ..replay.graph.explain.divergence import divergences, quantises
 
         file, reference, case = request.file, request.reference, request.case
-        if file.traced is None and reference.traced is None and quantises(self._graph(file.file)):
+        if file.traced is None and reference.traced is None and quantises(self.graph_of(file.file)):
             case = 0  # a quantisation is calibrated for values of the usual size
         mine, theirs = (self._trace(side, case, request.any_order) for side in (file, reference))
         more = request.any_order, request.coarse, request.general
@@ -173,14 +173,14 @@ class GraphWork(Group):
         from ..replay.graph.explain.traced import of_values
 
         if side.traced is not None:
-            return of_values(side.traced.graph, _Files(Path(side.folder), side.traced.files), turn)
-        return trace(self._graph(side.file), list(_cases(side.inputs))[case], turn)
+            return of_values(side.traced.graph, Files(Path(side.folder), side.traced.files), turn)
+        return trace(self.graph_of(side.file), list(cases_of(side.inputs))[case], turn)
 
     def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
         """Compute how much rounding to a lower precision changes the outputs."""
         from ..replay.graph.judge.rounding import Ranges, Units, rounding_noise
 
-        graph, ranges, units = self._graph(request.file), Ranges(), Units(request.weights, request.results)
+        graph, ranges, units = self.graph_of(request.file), Ranges(), Units(request.weights, request.results)
         weights, results = dict[str, Array](), dict[str, Array]()
         clipped = dict[str, float]()
         done = 0
@@ -199,9 +199,9 @@ class GraphWork(Group):
 
         begun = self.state.clock()
         inputs, reference_inputs = (
-            list(_cases(path))[request.case] for path in (request.inputs, request.reference_inputs)
+            list(cases_of(path))[request.case] for path in (request.inputs, request.reference_inputs)
         )
-        graph, reference = self._graph(request.file), self._graph(request.reference)
+        graph, reference = self.graph_of(request.file), self.graph_of(request.reference)
         found = rank(graph, reference, inputs, reference_inputs, request.enough, self.state.clock)
         return LayersRanked(found.layers, found.known, found.stopped, self.state.clock() - begun)
 
@@ -211,7 +211,7 @@ class GraphWork(Group):
         from ..replay.graph.explain.ranges import wrong_ranges
         from ..replay.graph.explain.weight_steps import beyond_steps
 
-        graph, reference = self._graph(request.file), self._graph(request.reference)
+        graph, reference = self.graph_of(request.file), self.graph_of(request.reference)
         steps = beyond_steps(graph, reference)
         return RoundedWeightsCompared(
             tuple(beyond_rounding(graph, reference)),
@@ -223,7 +223,7 @@ class GraphWork(Group):
         """Compare the constants of a file with weights, by name and by value."""
         from ..replay.graph.explain.constants import differences_by_name, found_by_value
 
-        constants, weights = self._graph(request.file).constants, npz.load_file(Path(request.weights))
+        constants, weights = self.graph_of(request.file).constants, npz.load_file(Path(request.weights))
         sentences = tuple(differences_by_name(constants, weights))
         named = sum(name in constants and constants[name].shape == array.shape for name, array in weights.items())
         return WeightsCompared(sentences, len(weights), named, found_by_value(weights, constants))
@@ -235,13 +235,13 @@ class GraphWork(Group):
         from ..replay.graph.branches import without_branches
 
         model = onnx.load(request.file, load_external_data=False)
-        inputs = list(_cases(request.inputs))[request.case]
+        inputs = list(cases_of(request.inputs))[request.case]
         taken = without_branches(model, str(Path(request.file).parent), inputs)
         if taken is not None:
             Path(request.path).write_bytes(taken.SerializeToString())
         return taken is not None
 
-    def _graph(self, file: str, data: str = "") -> Graph:
+    def graph_of(self, file: str, data: str = "") -> Graph:
         """The graph of a file, read once. data: the folder of its external data; "": that of the file."""
         if file not in self.graphs:
             try:
@@ -254,7 +254,7 @@ class GraphWork(Group):
         return self.graphs[file]
 
 
-class _Files(Mapping[str, Any]):
+class Files(Mapping[str, Any]):
     """The arrays of a folder, each read when it is looked up."""
 
     def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
@@ -270,7 +270,7 @@ class _Files(Mapping[str, Any]):
         return len(self.files)
 
 
-def _cases(path: str) -> Iterator[dict[str, Array]]:
+def cases_of(path: str) -> Iterator[dict[str, Array]]:
     """The inputs of every case: name -> array."""
     arrays = npz.OnDisk(Path(path))
     count = 1 + max((int(key.partition("/")[0]) for key in arrays), default=0)  # a model without inputs has one case

@@ -2,7 +2,7 @@
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
 the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``own_step``,
-``own_step_reference``, ``files``, ``graph``, ``conversion`` and ``weight_files``.
+``own_step_reference``, ``files``, ``graph``, ``pieces``, ``conversion`` and ``weight_files``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .graph import GraphWork
 from .handlers import Group, Handlers
 from .own_step import OwnStepSession
 from .own_step_reference import OwnStepReference
+from .pieces import PieceWork
 from .reference import ReferenceWork
 from .soundness import Soundness
 from .state import State
@@ -39,13 +40,14 @@ class Session:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.state = State(clock)
-        self.training = TrainingSession(self.state)
+        self.training, graphs = TrainingSession(self.state), GraphWork(self.state)
         groups: tuple[Group, ...] = (
             Building(self.state),
             Timing(self.state),
             ReferenceWork(self.state),
             FileWork(self.state),
-            GraphWork(self.state),
+            graphs,
+            PieceWork(graphs),
             ConversionWork(self.state),
             Soundness(self.state),
             self.training,

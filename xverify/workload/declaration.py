@@ -34,8 +34,8 @@ class Option:
     choices: the allowed names; empty when every text is allowed.
     many: whether the value is a list of such names, separated by commas.
     task: the only task that has this setting; empty when all have it.
-    path: "read" for a file that must exist, "folder" for a folder, "either" for one of both; "written" or "new folder" for one that
-        will be made; otherwise empty.
+    path: "read" for a file that must exist, "folder" for a folder, "either" for one of both; "written", "new folder" or "replaced
+        folder" for one that will be made; otherwise empty.
     instead: words that may stand in the place of such a file.
     parse: turns text of the command line into a value; int, float or str when it is omitted.
     repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
@@ -106,8 +106,8 @@ class Option:
             raise UsageError(f"{self.flag} {value}: no such folder ({self.help})")
         if self.path == "written":
             writing.check(self.flag, value)
-        if self.path == "new folder":
-            writing.check_new_folder(self.flag, value)
+        if self.path in ("new folder", "replaced folder"):
+            writing.check_new_folder(self.flag, value, empty=self.path == "new folder")
 
     def check_value(self, value: Any) -> None:
         """Raise UsageError when the value has another type, is out of range, or is no known choice. No file is looked at."""
