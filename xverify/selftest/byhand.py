@@ -44,8 +44,8 @@ OPTIMIZERS = {
     "recipe": optimizer("adamw", recipe=Recipe(clip_norm=LIMIT, accumulate=PARTS)),
 }
 LEAST_PAIRS, SECONDS = 30, 10.0  # as many pairs as fit into this time, and at least LEAST_PAIRS
-# Seconds. Other load of the machine changes slowly, so many short pairs cancel it. What a block adds once, some 20 µs, is a thousandth
-# of it; blocks of a run are at least three times as long.
+# Seconds. Other load of the machine changes slowly, so many short pairs cancel it. What a block adds once, some 20 µs, is a
+# thousandth of it; blocks of a run are at least three times as long.
 BLOCK = 0.02
 # Makes this number of calls, and returns the seconds they take.
 Loop = Callable[[int], float]

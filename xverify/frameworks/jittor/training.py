@@ -99,7 +99,9 @@ class Learner(EagerLearner):
         self.optim.backward(loss)
 
     def without_graph(self, loss: Any) -> Any:
-        return loss  # the graph ends with the step; a copy for each micro-batch would take half a percent of a short one
+        return (
+            loss  # the graph ends with the step; a copy for each micro-batch would take half a percent of a short one
+        )
 
     def accumulate(self, batch: Batch) -> Any:
         before = self.optim.n_step
