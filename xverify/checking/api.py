@@ -21,6 +21,7 @@ from .options import CheckSettings
 from .reproducer_files import check_folder
 from .run import check_files
 from .sequence import check_settings as check_sequence
+from .sizes import check_settings as check_sizes
 
 SETTINGS = declared(CheckSettings)
 
@@ -45,6 +46,7 @@ def check(
     asked = build(CheckSettings, SETTINGS, settings, "check", ("files", "json", "force", "listener"))
     check_values(SETTINGS, {each.name: getattr(asked, each.name) for each in SETTINGS})
     check_sequence(asked)
+    check_sizes(asked)
     asked.check_timing()
     if asked.pin:
         check_cores(asked.pin)

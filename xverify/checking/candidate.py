@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..engine.budget import Clock
-from ..errors import Absent, Failed, SubjectError
+from ..errors import Absent, Failed, Refused, SubjectError, UsageError
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Prepared
@@ -27,6 +27,10 @@ from .subject import File, Opened
 REFERENCE = validation.REFERENCE
 
 T = TypeVar("T")
+
+
+class ReferenceFailed(UsageError):
+    """The reference cannot be computed on its inputs."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Checked:
     environment: versions and settings of the runtime. evaluated: None for a file that could not be computed.
     quantisation: what it costs, for a quantised file. answers: question -> its answer. failure: why the check of this file ended.
     reproducers: question -> the reproducer of its row, or why there is none.
+    size: the sizes of --sizes at which it was checked.
     """
 
     file: File
@@ -94,6 +99,7 @@ class Checked:
     answers: Mapping[str, Judged] = field(default_factory=dict)
     failure: SubjectError | None = None
     reproducers: Mapping[str, Reproduced] = field(default_factory=dict)
+    size: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,10 @@ class Tools:
 
 
 def attempt(context: Context, file: File, doing: str, work: Callable[[], T]) -> T | SubjectError:
-    """Do a stage of a file, and report it to the listener. Returns what ``work`` returns, or why the check of the file ends."""
+    """Do a stage of a file, and report it to the listener. Returns what ``work`` returns, or why the check of the file ends.
+
+    Its worker is closed then, unless it can be asked for another size.
+    """
     failure: SubjectError
     context.listener.phase(file.label, doing)
     try:
@@ -168,6 +177,7 @@ def attempt(context: Context, file: File, doing: str, work: Callable[[], T]) -> 
     else:
         context.listener.ended(file.label, "")
         return found
-    file.worker.close()
+    if not (context.settings.sizes and isinstance(failure, Refused)):
+        file.worker.close()
     context.listener.ended(file.label, failure.status)
     return failure

@@ -29,7 +29,7 @@ from ..workload.code import Code, parse
 from ..workload.options import OWN_WEIGHTS, RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder, find_model, zoo
-from .candidate import Context, Known, ModelSource, Target, Tools
+from .candidate import Context, Known, ModelSource, ReferenceFailed, Target, Tools
 from .computing import Cases
 from .meaning import Floors, Meaning, grown, perturbation_floors
 from .model_inputs import BareSpec, batch_of, code_cases, described, folder_cases
@@ -186,7 +186,7 @@ class ModelReference:
         except UsageError as error:
             raise (error if str(error).startswith("--") else UsageError(f"--against {self}: {error}")) from None
         except SubjectError as error:
-            raise UsageError(f"--against {self}: {error}") from None
+            raise ReferenceFailed(f"--against {self}: {error}") from None
 
     def _evaluated(self, ready: Prepared | Started, files: Sequence[Opened], tools: Tools) -> Known:
         settings, process = self.context.settings, self.process

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,24 +52,38 @@ def batch_of(spec: ModelSpec, arrays: Arrays) -> int:
     return 1
 
 
-def fixed_shapes(tensors: Sequence[Tensor], signatures: Sequence[Signature]) -> dict[str, tuple[int, ...]]:
-    """Shapes of inputs that leave a size open or say no shape at all, where a file under test fixes it: name -> shape."""
-    found: dict[str, tuple[int, ...]] = {}
-    for tensor in tensors:
-        if tensor.shape is not None and all(isinstance(size, int) for size in tensor.shape):
+def with_fixed_sizes(
+    tensors: Sequence[Tensor], signatures: Sequence[Signature], given: Collection[str]
+) -> tuple[Tensor, ...]:
+    """The inputs with the sizes that a file under test fixes, where they leave a size open or say no shape at all.
+
+    signatures: of the files under test. given: the inputs whose shape the user gives, which stay as they are.
+    """
+    alone = len(tensors) == 1
+    return tuple(each if each.name in given else _with_fixed_sizes(each, signatures, alone) for each in tensors)
+
+
+def _with_fixed_sizes(tensor: Tensor, signatures: Sequence[Signature], alone: bool) -> Tensor:
+    """The same for one input. alone: whether it is the only one."""
+    for signature in signatures:
+        alike = [other for other in signature.inputs if plain(other.name) == plain(tensor.name)]
+        if alone and len(signature.inputs) == 1:
+            alike = list(signature.inputs)
+        shape = alike[0].shape if alike else None
+        if shape is None:
             continue
-        for signature in signatures:
-            alike = [other for other in signature.inputs if plain(other.name) == plain(tensor.name)]
-            if len(tensors) == len(signature.inputs) == 1:
-                alike = list(signature.inputs)
-            sizes = [size for other in alike for size in other.shape or () if isinstance(size, int)]
-            fits = tensor.shape is None or (
-                len(sizes) == len(tensor.shape)
-                and all(own == size for own, size in zip(tensor.shape, sizes) if isinstance(own, int))
+        if tensor.shape is None:
+            whole = all(isinstance(size, int) for size in shape)
+            tensor = replace(tensor, shape=shape) if whole else tensor
+        elif len(shape) == len(tensor.shape) and all(
+            own == size for own, size in zip(tensor.shape, shape) if isinstance(own, int) and isinstance(size, int)
+        ):
+            merged = (
+                own if isinstance(own, int) or not isinstance(size, int) else size
+                for own, size in zip(tensor.shape, shape)
             )
-            if alike and fits and alike[0].shape == tuple(sizes):
-                found.setdefault(tensor.name, tuple(sizes))
-    return found
+            tensor = replace(tensor, shape=tuple(merged))
+    return tensor
 
 
 # -- a model folder -----------------------------------------------------------------------------------------------------

@@ -27,6 +27,19 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, found
 
 
+def _sizes(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, sizes = text.rpartition("=")
+    try:
+        found = tuple(int(size) for size in sizes.split(","))
+    except ValueError:
+        equals, found = "", ()
+    if not equals or not name or any(size < 1 for size in found):
+        raise UsageError(
+            f"--sizes {text}: write NAME=SIZES, e.g. --sizes batch=1,2,7 seq=1,16,33, and write files before it"
+        )
+    return name, found
+
+
 def _pair(flag: str, example: str, text: str) -> tuple[str, str]:
     name, equals, other = text.partition("=")
     if not equals or not name or not other:
@@ -70,7 +83,8 @@ class CheckSettings:
         unset="of a folder: the folder's, else drawn from the seed; of code: own",
     )  # fmt: skip
     on: str | None = option(
-        None, "run the files on this runtime, e.g. openvino for .onnx; several give one row each", group=WHAT, metavar="LIST",
+        None, "run the files on this runtime, e.g. openvino for .onnx, or on this version of it, e.g. onnxruntime==1.20.1, in an "
+        "environment that is made where there is none; several give one row each", group=WHAT, metavar="LIST",
         unset="the format's own",
     )  # fmt: skip
     signature: str | None = option(
@@ -81,6 +95,11 @@ class CheckSettings:
     shape: Mapping[str, tuple[int, ...]] | None = option(
         None, "the shape of an input whose sizes the file leaves open; may be repeated", group=INPUTS, metavar="NAME=SIZES",
         parse=_shape, repeatable=True,
+    )  # fmt: skip
+    sizes: Mapping[str, Sequence[int]] | None = option(
+        None, "check every file at these sizes of axes that it leaves open, by their names; batch: also the first axis of all "
+        "inputs, and INPUT:AXIS: an axis without a name", group=INPUTS, metavar="NAME=SIZES", parse=_sizes, repeatable=True,
+        words=True, between=",", unset="one size, chosen",
     )  # fmt: skip
     inputs: FilePath | None = option(
         None, "arrays to use as inputs: NAME, or CASE/NAME for several cases; other inputs are drawn", group=INPUTS,

@@ -13,7 +13,7 @@ from ..framework import formats
 from ..processes.worker import Worker
 from ..results.records import ReferenceSummary
 from . import model, sequence
-from .candidate import REFERENCE, Context, Evaluated, Known, Target, Tools, attempt
+from .candidate import REFERENCE, Context, Evaluated, Known, ReferenceFailed, Target, Tools, attempt
 from .computing import Cases, sized
 from .judge import runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
@@ -121,7 +121,7 @@ class FileReference:
         try:
             return self._evaluated(ready.result(), tools)
         except SubjectError as error:
-            raise UsageError(f"--against {self.file.path}: {error}") from None
+            raise ReferenceFailed(f"--against {self.file.path}: {error}") from None
 
     def _evaluated(self, opened: Opened, tools: Tools) -> Known:
         context, graphs, settings = self.context, tools.graphs, self.context.settings

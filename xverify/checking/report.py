@@ -58,6 +58,7 @@ def row_of(context: Context, checked: Checked, question: str, judged: Judged | N
         matched=evaluated.computed.matched if evaluated else (),
         precision=evaluated.precision if evaluated else None,
         quantisation=checked.quantisation if question == CONVERSION else None,
+        sizes=dict(checked.size),
     )
 
 
@@ -102,7 +103,7 @@ def result_of(
 
 def _settings(asked: CheckSettings, paths: Sequence[Path], checked: Sequence[Checked], cases: Cases | None) -> Settings:
     return Settings(
-        model=", ".join(str(each.file.path) for each in checked),
+        model=", ".join(dict.fromkeys(str(each.file.path) for each in checked)),
         task="check",
         subjects=tuple(each.file.label for each in checked),
         reference=str(asked.against or ""),

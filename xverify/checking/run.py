@@ -13,22 +13,25 @@ from typing import Any
 
 from .. import host
 from ..engine.budget import Clock, overrun
-from ..errors import Absent, SubjectError
+from ..environments import versions
+from ..errors import Absent, Refused, SubjectError
 from ..framework import formats
 from ..messages.graph import DescribeGraph, GraphDescribed
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..results.precision import Precision
 from ..results.records import Result
-from . import references
+from ..weights import npz
+from . import references, sizes
 from .answers import Answers
-from .candidate import Checked, Context, Evaluated, Known, Target, Tools, attempt
+from .candidate import Checked, Context, Evaluated, Known, ReferenceFailed, Target, Tools, attempt
 from .computing import Cases, Computed, compute_matched, misdeclared, sized
 from .figures import conditions
+from .firsts import told, untested, with_refusals
 from .graphs import graph_worker
 from .input_cases import guess_cases
 from .judge import CONVERSION
-from .model_inputs import fixed_shapes
+from .model_inputs import with_fixed_sizes
 from .options import CheckSettings
 from .precision import read_precision
 from .references import Given, Reference
@@ -66,14 +69,19 @@ def check_files(
 def _files(paths: Sequence[Path], context: Context) -> list[File]:
     """Each file on each runtime, with a worker that is not started. Raises UsageError."""
     settings = context.settings
-    runtimes = [name.strip() for name in settings.on.split(",")] if settings.on else [""]
-    chosen = [(path, formats.examine(path, runtime, settings.trust)) for path in paths for runtime in runtimes]
-    names = [path.name for path, _ in chosen]
-    labels = [path.name if names.count(path.name) == 1 else f"{path}:{form.runtime}" for path, form in chosen]
-    return [
-        File(label, path, form, make_worker(label, form, context.space, settings, context.listener))
-        for label, (path, form) in zip(labels, chosen)
+    asked = [versions.parse(each) for each in settings.on.split(",")] if settings.on else [("", "")]
+    chosen = [
+        (path, formats.examine(path, runtime, settings.trust), version) for path in paths for runtime, version in asked
     ]
+    names = [path.name for path, _, _ in chosen]
+    files = []
+    for path, form, version in chosen:
+        several, runtime = names.count(path.name) > 1, f"{form.runtime}=={version}" if version else form.runtime
+        label = f"{path if several else path.name}:{runtime}" if several or version else path.name
+        python = versions.interpreter(form, version, context.listener) if version else ""
+        worker = make_worker(label, form, context.space, settings, context.listener, python=python)
+        files.append(File(label, path, form, worker, version=version, python=python))
+    return files
 
 
 def _graph_worker(context: Context, files: Sequence[File]) -> Worker | None:
@@ -104,7 +112,7 @@ class Check:
             with clock.doing("starting"):
                 opened, ready = self._open()
             with clock.doing("judging"):
-                return self._judge(opened, ready)
+                return self._at_every_size(opened, ready)
         finally:
             for worker in self._workers():
                 worker.close()
@@ -132,26 +140,89 @@ class Check:
                 graphs.result()
         return opened, ready
 
-    def _judge(self, opened: Sequence[Opened | SubjectError], ready: Future[Any] | None) -> tuple[list[Checked], Known]:
-        """Check every file that could be opened."""
-        files = [each for each in opened if isinstance(each, Opened)]
-        tools = Tools(self.graphs, partial(self._guess, files))
-        known, target = Known(None, references.own_summary("each file's own meaning")), None
-        if self.reference is not None and ready is not None:
-            known = self.reference.known(ready, files, tools)
-            target = known.target
+    def _at_every_size(
+        self, opened: Sequence[Opened | SubjectError], ready: Future[Any] | None
+    ) -> tuple[list[Checked], Known]:
+        """Check every file at every size that is asked for. Returns each file at each size, and the reference."""
+        context, asked = self.context, self.context.settings.sizes or {}
+        if asked:
+            opened = [
+                sizes.named(each, self._described(each).taken) if isinstance(each, Opened) else each for each in opened
+            ]
+        for each in opened:
+            if isinstance(each, Opened):
+                sizes.check_names(each.label, each.signature.inputs, context.settings)
+        chosen: dict[Path, dict[str, int]] = {}
+        rounds: list[list[Checked]] = []
+        known: Known | ReferenceFailed | None = None
+        for size in sizes.combinations(asked):
+            if rounds:
+                opened = [self._opened_again(*each) for each in zip(self.files, opened, rounds[-1])]
+            checked, found = self._judge(opened, ready, size, chosen)
+            rounds.append(checked)
+            known = found if known is None or isinstance(known, ReferenceFailed) else known
+        if isinstance(known, ReferenceFailed):  # at every size
+            raise known
+        assert known is not None
+        by_file = [with_refusals(every, questions(context.settings)[-1]) for every in zip(*rounds)]
+        context.notes.extend(told(self.files, by_file, asked))
+        return [each for every in by_file for each in every], known
+
+    def _opened_again(self, file: File, opened: Opened | SubjectError, before: Checked) -> Opened | SubjectError:
+        """The file in a new process where that of the size before has ended; otherwise as it is."""
+        if isinstance(opened, SubjectError) or before.failure is None or isinstance(before.failure, Refused):
+            return opened
+        return attempt(self.context, file, "opening it again", partial(open_file, file, self.context.settings))
+
+    def _judge(
+        self,
+        opened: Sequence[Opened | SubjectError],
+        ready: Future[Any] | None,
+        size: sizes.Size,
+        chosen: dict[Path, dict[str, int]],
+    ) -> tuple[list[Checked], Known | ReferenceFailed]:
+        """Check every file that could be opened, at one size. Returns why the reference cannot be computed at it in its place.
+
+        chosen: path -> the sizes of its other open axes, which the first size that could be computed sets.
+        """
+        sized_files = [sizes.at_size(each, size) if isinstance(each, Opened) else each for each in opened]
+        files = [each for each in sized_files if isinstance(each, Opened)]
+        tools = Tools(self.graphs, partial(self._guess, files, size, chosen))
+        known, skipped = self._known(ready, files, size, tools)
+        target = known.target if isinstance(known, Known) else None
         checked = []
-        for file, each in zip(self.files, opened):
+        for file, each in zip(self.files, sized_files):
             if self.graphs is not None:
                 self.graphs.beat = partial(self.context.listener.beat, file.label)
             if isinstance(each, SubjectError):
                 one = Checked(file, failure=each)
+            elif skipped:
+                one = untested(each, questions(self.context.settings)[-1], skipped)
             else:
-                one, target = self._checked(each, target, tools)
-            checked.append(one)
-            for row in rows_of(self.context, one):
+                with sizes.naming(size):
+                    one, target = self._checked(each, target, tools)
+            checked.append(replace(one, size=size))
+            for row in rows_of(self.context, checked[-1]):
                 self.context.listener.judged(row.subject, row.task, row.error.verdict if row.error else row.status)
         return checked, known
+
+    def _known(
+        self, ready: Future[Any] | None, files: Sequence[Opened], size: sizes.Size, tools: Tools
+    ) -> tuple[Known | ReferenceFailed, str]:
+        """(the reference at a size, why the files are not checked at it; "" where they are). Raises UsageError."""
+        left = self.context.clock.left
+        own = Known(None, references.own_summary("each file's own meaning"))
+        if size and left is not None and left <= 0:
+            return own, f"--max-seconds was over before the size {sizes.said(size)}"
+        if self.reference is None or ready is None:
+            return own, ""
+        try:
+            with sizes.naming(size):
+                return self.reference.known(ready, files, tools), ""
+        except ReferenceFailed as error:
+            if not size:
+                raise
+            return error, f"the reference cannot be computed at this size: {error}"
 
     def _checked(
         self, opened: Opened, target: Target | Absent | None, tools: Tools
@@ -178,6 +249,8 @@ class Check:
             opened = in_real_numbers(opened, cases.tensors, sized(meaning.outputs), settings)
             computed = compute_matched(opened, cases, meaning, settings)
             checked = Checked(opened, opened.environment)
+        if settings.sizes:
+            sizes.check_reached(opened.label, opened.signature.inputs, sized(npz.OnDisk(computed.inputs)))
         opened = replace(opened, state=computed.state)
         wrong = misdeclared(opened, self._described(opened).declared, computed.own)
         computed = replace(computed, notes=(*computed.notes, *wrong))
@@ -196,17 +269,22 @@ class Check:
         yield found, answered.target
         yield reproduced(context, self.graphs, found), answered.target
 
-    def _guess(self, files: Sequence[Opened], opened: Opened) -> tuple[Cases, Computed]:
+    def _guess(
+        self, files: Sequence[Opened], size: sizes.Size, chosen: dict[Path, dict[str, int]], opened: Opened
+    ) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them.
 
-        files: those under test, which may fix shapes.
+        files: those under test, which may fix shapes. size, chosen: see ``_judge``.
         """
         described = self._described(opened)
-        settings = self.context.settings
+        settings, inputs = self.context.settings, opened.signature.inputs
+        tensors = sizes.at(sizes.at(inputs, size), {**chosen.get(opened.path, {}), **size}) if size else inputs
         if settings.against is not None:
-            fixed = fixed_shapes(opened.signature.inputs, [each.signature for each in files])
-            settings = replace(settings, shape={**fixed, **(settings.shape or {})})
-        return guess_cases(opened.signature.inputs, described.vocabulary, settings, opened, described.counts)
+            tensors = with_fixed_sizes(tensors, [each.signature for each in files], settings.shape or {})
+        found = guess_cases(tensors, described.vocabulary, settings, opened, described.counts)
+        if size:
+            chosen.setdefault(opened.path, sizes.of(inputs, found[0].tensors))
+        return found
 
     def _described(self, opened: Opened) -> GraphDescribed:
         """What an ONNX graph tells about itself; nothing for another file, and for one that cannot be read."""

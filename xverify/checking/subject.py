@@ -27,12 +27,18 @@ LONGEST_NAME = 50_000  # bytes; a zip archive has names of 65,535 at most
 
 @dataclass(frozen=True)
 class File:
-    """A model file on one runtime. label: the name of its row. worker: the process that opens it."""
+    """A model file on one runtime.
+
+    label: the name of its row. worker: the process that opens it.
+    version: that of the runtime which --on names; "" for the one that is installed. python: an interpreter that has it.
+    """
 
     label: str
     path: Path
     form: type[ModelFile]
     worker: Worker
+    version: str = field(default="", kw_only=True)
+    python: str = field(default="", kw_only=True)
 
     @property
     def is_onnx(self) -> bool:
@@ -56,14 +62,23 @@ class Opened(File):
 
 
 def make_worker(
-    label: str, form: type[ModelFile], space: Path, settings: CheckSettings, listener: Listener, timed: bool = False
+    label: str,
+    form: type[ModelFile],
+    space: Path,
+    settings: CheckSettings,
+    listener: Listener,
+    timed: bool = False,
+    python: str = "",
 ) -> Worker:
-    """A worker for a format; it is not started. timed: whether its calls are timed, with --pin and --allocator."""
+    """A worker for a format; it is not started.
+
+    timed: whether its calls are timed, with --pin and --allocator. python: its interpreter; "": the usual one of the format.
+    """
     folder = Path(tempfile.mkdtemp(prefix="worker-", dir=space))
     chosen = environments.chosen(form)
     return Worker(
         form,
-        chosen.interpreter if chosen else sys.executable,
+        python or (chosen.interpreter if chosen else sys.executable),
         folder,
         settings.thread_count,
         "cpu",

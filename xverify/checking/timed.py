@@ -46,7 +46,8 @@ class FileSource:
     def worker(self) -> Worker:
         """A worker for a process run."""
         settings, listener = self.context.settings, self.context.listener
-        return make_worker(self.file.label, self.file.form, self.context.space, settings, listener, timed=True)
+        file, space = self.file, self.context.space
+        return make_worker(file.label, file.form, space, settings, listener, timed=True, python=file.python)
 
     def build(self, worker: Worker) -> Built:
         """Open the file."""

@@ -178,7 +178,8 @@ def add(parser: Parser, options: Iterable[Option]) -> None:
         else:
             action = group.add_argument(
                 option.flag, type=option.read, metavar=option.metavar, default=option.default, help=text,
-                action="append" if option.repeatable else "store",
+                action="extend" if option.words else "append" if option.repeatable else "store",
+                nargs="+" if option.words else None,
             )  # fmt: skip
         vars(action)["option"] = option  # the shell completion reads its choices
 

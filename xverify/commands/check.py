@@ -18,6 +18,10 @@ EXAMPLE = """examples:
   xverify check model.onnx
       does ONNX Runtime compute what the file says?
   xverify check model.onnx --on onnxruntime,openvino
+  xverify check model.onnx --on onnxruntime==1.20.1,onnxruntime==1.23.2
+      which version is the first that differs? Environments are made for them
+  xverify check model.onnx --sizes batch=1,2,7 seq=1,16,33
+      at every combination of these sizes of its open axes
   xverify check model.tflite --against model.onnx
       does the conversion still compute the same?
   xverify check int8.onnx fp16.onnx --against model.onnx --accept "top1>=0.99,sqnr>=30"

@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,7 +50,21 @@ def create(name: str, listener: Listener) -> Environment:
     listener: gets every step, and the last line that its command printed.
     Raises XverifyError with the last lines of the installer, or with the Python version that is missing.
     """
-    folder, file = root() / name, pins()[name]
+    file = pins()[name]
+    return _make(name, file, file.name, listener)
+
+
+def create_of(name: str, packages: Sequence[str], listener: Listener) -> Environment:
+    """Make an environment of these packages, as ``create`` does. name: of the environment. packages: as pip takes them."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "packages.txt"
+        file.write_text("\n".join(packages) + "\n", encoding="utf-8")
+        return _make(name, file, ", ".join(packages), listener)
+
+
+def _make(name: str, file: Path, packages: str, listener: Listener) -> Environment:
+    """Make the environment of a file of pins. packages: what is installed, in words; otherwise see ``create``."""
+    folder = root() / name
 
     def step(doing: str, command: list[str]) -> str:
         return _step(name, doing, command, file.parent, listener)
@@ -69,7 +84,7 @@ def create(name: str, listener: Listener) -> Environment:
             pip = module(python, "pip", "--disable-pip-version-check", "--no-input", isolated=True)
             install = [*pip, "install", "-r", str(file)]
         step(f"making {folder}", make)
-        step(f"installing {file.name} with {'uv' if uv else 'pip'} (minutes)", install)
+        step(f"installing {packages} with {'uv' if uv else 'pip'} (minutes)", install)
         content = json.loads(step("listing its packages", program(python, INSPECT, isolated=True)))
         _add_config(folder, Path(content["config"]))
         stamp = {"name": name, "python": content["python"], "pins": digest(file), "packages": content["packages"]}

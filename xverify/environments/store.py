@@ -80,6 +80,12 @@ def pins() -> dict[str, Path]:
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.txt")) if path.stem in wanted}
 
 
+def pins_of(adapter: type[Runner]) -> Path | None:
+    """The file of the pins for an adapter; None where there is none."""
+    known = pins()
+    return next((known[name] for name in _names(adapter) if name in known), None)
+
+
 def digest(path: Path) -> str:
     """``sha256:`` and the hash of all lines of pins that are no comments."""
     lines = [line.strip() for line in reading.given(path).decode("utf-8").splitlines()]
@@ -107,7 +113,8 @@ def find_all() -> list[Environment]:
 
 def serves(name: str) -> list[str]:
     """The frameworks that an environment of this name is for."""
-    return [adapter.name for adapter in frameworks.load_all().values() if name in _names(adapter)]
+    own = name.partition("==")[0]  # an environment of one version is for the framework of the package
+    return [adapter.name for adapter in frameworks.load_all().values() if own in _names(adapter)]
 
 
 def chosen(adapter: type[Runner]) -> Environment | None:
@@ -120,13 +127,12 @@ def chosen(adapter: type[Runner]) -> Environment | None:
 
 def remedy(adapter: type[Runner]) -> str:
     """The command that installs a missing framework."""
-    known = pins()
-    name = next((name for name in _names(adapter) if name in known), None)
-    if name is None:
+    file = pins_of(adapter)
+    if file is None:
         return _install(adapter)
-    command = f"xverify env create {name}"
-    if not interpreters.fits(known[name]):
-        return f"{command}. {interpreters.explain(known[name])}"
+    command = f"xverify env create {file.stem}"
+    if not interpreters.fits(file):
+        return f"{command}. {interpreters.explain(file)}"
     if adapter.isolated:
         return command
     return f"{_install(adapter)}, or in an environment of its own: {command}"

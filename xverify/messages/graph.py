@@ -45,6 +45,7 @@ class GraphDescribed:
     random: the nodes that draw random numbers, each with its operator.
     counts: inputs that say how often a loop is repeated.
     declared: output -> the size of each dimension, its name, or None where it is open; only where the file says them.
+    taken: the same of the inputs.
     """
 
     vocabulary: dict[str, int]
@@ -53,6 +54,7 @@ class GraphDescribed:
     random: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
     declared: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+    taken: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

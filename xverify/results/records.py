@@ -156,6 +156,7 @@ class Row:
         verdict holds at this precision.
     quantisation: for a quantised file, what its quantisation costs, and which layers cost most.
     reproducer: for a model file, the folder with the piece of it that fails by itself; "" where none was written.
+    sizes: for a model file that is checked at several sizes, name of an open axis -> its size in this row.
     """
 
     subject: str
@@ -179,6 +180,7 @@ class Row:
     precision: Precision | None = None
     quantisation: Quantisation | None = None
     reproducer: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)
 
     @property
     def layers(self) -> Layers | None:

@@ -90,7 +90,7 @@ class GraphWork(Group):
         graph = self.graph_of(request.file)
         drawn = tuple(random(graph))
         return GraphDescribed(
-            vocabulary(graph), len(graph.nodes), precision(graph), drawn, counts(graph), graph.declared
+            vocabulary(graph), len(graph.nodes), precision(graph), drawn, counts(graph), graph.declared, graph.taken
         )
 
     def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:

@@ -31,10 +31,15 @@ class Asked:
 
         settings: a dataclass that declares options. others: name -> value of further options, and of those that come first.
         """
-        given = {option.name: getattr(settings, option.name) for option in declared(type(settings))}
-        changed = {each.name for each in declared(type(settings)) if given[each.name] != each.default}
+        known = {option.name: option for option in declared(type(settings))}
+        given = {name: getattr(settings, name) for name in known}
+        changed = {name for name, each in known.items() if given[name] != each.default}
         given = others | {name: value for name, value in given.items() if name in changed - set(others)}
-        options = {name: typed(value) for name, value in given.items() if value is not None and value not in EMPTY}
+        options = {
+            name: typed(value, known[name].between if name in known else "x")
+            for name, value in given.items()
+            if value is not None and value not in EMPTY
+        }
         return cls(command, tuple(str(each) for each in arguments), options)
 
     def changed(self, **changes: object) -> Asked:
@@ -53,12 +58,15 @@ class Asked:
                 yield from (f"{flag}={value}",) if value.startswith("-") else (flag, value)
 
 
-def typed(value: object) -> tuple[str, ...]:
-    """The values of an option as they are typed, from its value in Python: the inverse of ``Option.read``."""
+def typed(value: object, between: str = "x") -> tuple[str, ...]:
+    """The values of an option as they are typed, from its value in Python: the inverse of ``Option.read``.
+
+    between: what separates the numbers of a value of a mapping.
+    """
     if value is True:
         return ()
     if isinstance(value, Mapping):
-        return tuple(f"{key}={_text(each, 'x')}" for key, each in value.items())
+        return tuple(f"{key}={_text(each, between)}" for key, each in value.items())
     return (_text(value, ","),)
 
 

@@ -39,6 +39,7 @@ class Option:
     instead: words that may stand in the place of such a file.
     parse: turns text of the command line into a value; int, float or str when it is omitted.
     repeatable: whether the option may be given several times; ``parse`` then returns the (key, value) of a mapping.
+    words: whether several values may follow one flag. between: what separates the numbers of a value of such a mapping.
     """
 
     name: str
@@ -59,6 +60,8 @@ class Option:
     instead: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None
     repeatable: bool = False
+    words: bool = False
+    between: str = "x"
 
     @property
     def flag(self) -> str:

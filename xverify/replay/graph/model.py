@@ -195,6 +195,7 @@ class Graph(Body):
     model: the model, with its external data loaded or in ``folder``.
     folder: the folder of the file; only needed for external data that is not loaded.
     declared: output -> the size of each dimension, its name, or None where it is open; only where the file says them.
+    taken: the same of the inputs.
     """
 
     def __init__(self, model: ModelProto, folder: str = "") -> None:
@@ -202,9 +203,10 @@ class Graph(Body):
         functions = {(_domain(function.domain), function.name): function for function in model.functions}
         super().__init__(model.graph, Context(opsets, functions, folder))
         self.types = {value.name: value.type for value in model.graph.input}
-        self.declared = {
-            value.name: _sizes(value.type.tensor_type.shape) for value in model.graph.output if _says(value)
-        }
+        self.declared, self.taken = (
+            {value.name: _sizes(value.type.tensor_type.shape) for value in values if _says(value)}
+            for values in (model.graph.output, model.graph.input)
+        )
 
     def optional(self, name: str) -> bool:
         """Whether the type of an input allows that it is missing."""
