@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -59,7 +60,8 @@ def create_of(name: str, packages: Sequence[str], listener: Listener) -> Environ
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "packages.txt"
         file.write_text("\n".join(packages) + "\n", encoding="utf-8")
-        return _make(name, file, ", ".join(packages), listener)
+        others = dict.fromkeys(re.split(r"[\s=;<>!~]", each)[0] for each in packages[1:])
+        return _make(name, file, ", ".join([*packages[:1], *others]), listener)
 
 
 def _make(name: str, file: Path, packages: str, listener: Listener) -> Environment:
