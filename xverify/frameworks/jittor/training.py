@@ -102,6 +102,8 @@ class Learner(EagerLearner):
         return (
             loss  # the graph ends with the step; a copy for each micro-batch would take half a percent of a short one
         )
+        # The graph ends with the step; a copy for each micro-batch would take half a percent of a short one.
+        return loss
 
     def accumulate(self, batch: Batch) -> Any:
         before = self.optim.n_step
