@@ -1,9 +1,9 @@
 """Plants mistakes of quantising in files of ONNX Runtime, and checks them and the right files against the float networks.
 
-python suites/quantised.py [--networks LIST] [--schemes LIST] [--mistakes LIST] [--seeds N] [--markdown]
+python suites/quantised.py [--networks LIST] [--schemes LIST] [--mistakes LIST] [--seeds N] [--jobs N] [--markdown]
 
-Each mistake must be found and named: the reason has the layer. A wrong file must be DIFFERENT, a coarse one DRIFT at least. A right
-file must be EQUAL. The exit code is 1 when one is not.
+Each mistake must be found and named: the reason has the layer. A wrong file must be DIFFERENT, a coarse one DRIFT, and a right one
+EQUAL. The exit code is 1 when one is not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from quantised_faults import MISTAKES, File, Mistake
 from quantised_files import NETWORKS, SCHEMES, Network, Scheme, layer_of
 
 from xverify.checking.api import check
-from xverify.results.records import Result
+from xverify.results.records import Row
 from xverify.results.verdicts import Verdict
 
 RIGHT = "right"
@@ -58,48 +59,67 @@ def planted(model: onnx.ModelProto, network: Network, scheme: Scheme, mistake: M
     return file.model, layer
 
 
-def verdicts(result: Result) -> tuple[Verdict, str, bool]:
-    """The worst verdict of both rows, their reasons, and whether the row of the runtime is right."""
-    errors = [row.error for row in result.rows if row.error is not None]
-    if len(errors) < len(result.rows):
-        return Verdict.INVALID, "; ".join(row.reason or row.status for row in result.rows), False
-    runtime = [row.error.verdict for row in result.rows if row.error is not None and row.task == "runtime"]
+def verdicts(rows: Sequence[Row]) -> tuple[Verdict, str, bool]:
+    """The worst verdict of both rows of a file, their reasons, and whether the row of the runtime is right."""
+    errors = [row.error for row in rows if row.error is not None]
+    if not errors or len(errors) < len(rows):
+        return Verdict.INVALID, "; ".join(row.reason or row.status for row in rows), False
+    runtime = [row.error.verdict for row in rows if row.error is not None and row.task == "runtime"]
     says = "; ".join(error.reason or "" for error in errors)
     return max(error.verdict for error in errors), says, max(runtime, default=Verdict.UNTESTED) <= Verdict.EQUAL
 
 
-def judge(file: Path, plain: Path, names: tuple[str, str], mistake: Mistake | None, layer: str) -> Answer:
-    """Check one file. names: of the network and the scheme. mistake: None for a right file."""
-    verdict, says, runtime = verdicts(check(file, against=str(plain), timeout=300.0))
+def judged(rows: Sequence[Row], names: tuple[str, str], mistake: Mistake | None, layer: str) -> Answer:
+    """The answer on one file. names: of the network and the scheme. mistake: None for a right file."""
+    verdict, says, runtime = verdicts(rows)
     named = mistake is not None and layer in says
     if mistake is None:
         good = verdict <= Verdict.EQUAL
+    elif mistake.coarse:
+        good = named and verdict == Verdict.DRIFT
     else:
-        good = named and verdict >= (Verdict.DRIFT if mistake.coarse else Verdict.DIFFERENT)
+        good = named and verdict == Verdict.DIFFERENT
     text = says if runtime or mistake is None else f"the runtime is not right; {says}"
     return Answer(*names, RIGHT if mistake is None else mistake.name, str(verdict), named, good, text)
 
 
-def answers(networks: list[str], schemes: list[str], mistakes: list[str], seeds: int) -> Iterator[Answer]:
-    """The answers on all files: right ones of several seeds, and wrong ones of the first."""
-    with tempfile.TemporaryDirectory(prefix="quantised-") as place:
-        for name in networks:
-            for seed in range(seeds):
-                network = NETWORKS[name](seed)
-                plain = Path(place) / f"{name}-{seed}.onnx"
-                onnx.save(network.model(), plain)
-                for kind in schemes:
-                    scheme, folder = SCHEMES[kind], Path(place) / f"{name}-{kind}-{seed}"
-                    folder.mkdir()
-                    model = scheme.quantise(network.model(), folder)
-                    chosen = (
-                        [each for each in MISTAKES if each.name in mistakes and fits(each, scheme)] if not seed else []
-                    )
-                    for mistake in ([None] if RIGHT in mistakes else []) + chosen:
-                        changed, layer = planted(model, network, scheme, mistake) if mistake else (model, "")
-                        file = folder / f"{mistake.name if mistake else RIGHT}.onnx"
-                        onnx.save(changed, file)
-                        yield judge(file, plain, (name, kind), mistake, layer)
+@dataclass(frozen=True)
+class Group:
+    """Files of one network by one scheme, which are checked together. files: the mistake, None for none, and the layer of each."""
+
+    network: str
+    scheme: str
+    plain: Path
+    files: Mapping[Path, tuple[Mistake | None, str]]
+
+    def answers(self) -> list[Answer]:
+        """Check the files, with the float network opened and evaluated once."""
+        result = check(list(self.files), against=str(self.plain), threads=1, timeout=300.0)
+        return [
+            judged([row for row in result.rows if row.subject == file.name], (self.network, self.scheme), *what)
+            for file, what in self.files.items()
+        ]
+
+
+def groups(place: Path, networks: list[str], schemes: list[str], mistakes: list[str], seeds: int) -> Iterator[Group]:
+    """All files: right ones of several seeds, and wrong ones of the first."""
+    for name in networks:
+        for seed in range(seeds):
+            network, plain = NETWORKS[name](seed), place / f"{name}-{seed}.onnx"
+            onnx.save(network.model(), plain)
+            for kind in schemes:
+                scheme, folder = SCHEMES[kind], place / f"{name}-{kind}-{seed}"
+                folder.mkdir()
+                model = scheme.quantise(network.model(), folder)
+                wrong = [each for each in MISTAKES if each.name in mistakes and fits(each, scheme)] if not seed else []
+                files = {}
+                for mistake in [*([None] if RIGHT in mistakes else []), *wrong]:
+                    changed, layer = planted(model, network, scheme, mistake) if mistake else (model, "")
+                    file = folder / f"{mistake.name if mistake else RIGHT}.onnx"
+                    onnx.save(changed, file)
+                    files[file] = mistake, layer
+                if files:
+                    yield Group(name, kind, plain, files)
 
 
 def table(found: list[Answer]) -> Iterator[str]:
@@ -127,15 +147,15 @@ def main() -> int:
         "--mistakes", default=every, help=f"mistakes, and {RIGHT} for right files (default: all of them)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="seeds of the right files (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, help="checks at a time (default: %(default)s)")
     parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
     asked = parser.parse_args()
     begun, found = time.monotonic(), []
-    with pool.lend():
-        for each in answers(
-            asked.networks.split(","), asked.schemes.split(";"), asked.mistakes.split(","), asked.seeds
-        ):
-            print(each, flush=True)
-            found.append(each)
+    chosen = asked.networks.split(","), asked.schemes.split(";"), asked.mistakes.split(","), asked.seeds
+    with tempfile.TemporaryDirectory(prefix="quantised-") as place, pool.lend(), ThreadPoolExecutor(asked.jobs) as work:
+        for answers in work.map(Group.answers, groups(Path(place), *chosen)):
+            found += answers
+            print(*answers, sep="\n", flush=True)
     wrong = [each for each in found if not each.good]
     if asked.markdown:
         print("\n".join(table(found)))

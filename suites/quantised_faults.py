@@ -234,9 +234,16 @@ def coarse_weights(file: File) -> None:
 
 
 def _same_bias(file: File, factor: float) -> None:
-    """Keep the value of a bias whose scale follows from that of the weights."""
-    if file.node.op_type in ("QLinearConv", "QGemm") and file.bias:
+    """Keep the value of a bias whose scale follows from that of the weights, or is a constant beside it."""
+    scale = f"{file.bias}_scale"
+    if (
+        file.node.op_type in ("QLinearConv", "QGemm", "Conv", "Gemm")
+        and file.bias
+        and file.limits(file.bias)[0] is not None
+    ):
         file.put(file.bias, file.get(file.bias) * factor)
+        if scale in file.tensors:
+            file.put(scale, file.get(scale) / factor)
 
 
 def other_checkpoint(file: File) -> None:

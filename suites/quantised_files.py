@@ -112,7 +112,7 @@ def perceptron(seed: int = 0) -> Network:
 
 
 def transformer(seed: int = 0) -> Network:
-    """A block of attention and two matrices, with layer norms before them."""
+    """A block of attention of one sequence, and two matrices, with layer norms before them."""
     size, wide = 32, 64
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("wq", "wk", "wv", "wo"), (size, size))
     shapes |= {name.replace("w", "b"): (size,) for name in tuple(shapes)}
@@ -131,7 +131,7 @@ def transformer(seed: int = 0) -> Network:
     nodes = [
         node("LayerNormalization", ["x", "g1", "h1"], ["n1"], "norm1"),
         *(each for place, name in zip("qkv", ("query", "key", "value")) for each in layer(name, "n1", place)),
-        node("Transpose", ["ak"], ["kt"], "turn", perm=[0, 2, 1]),
+        node("Transpose", ["ak"], ["kt"], "turn", perm=[1, 0]),
         node("MatMul", ["aq", "kt"], ["qk"], "scores"),
         node("Mul", ["qk", "root"], ["scaled"], "scale"),
         node("Softmax", ["scaled"], ["p"], "softmax", axis=-1),
@@ -144,7 +144,7 @@ def transformer(seed: int = 0) -> Network:
         *layer("down", "r1", "2"),
         node("Add", ["s1", "a2"], ["y"], "add2"),
     ]
-    return Network(tuple(nodes), (2, 9, size), (2, 9, size), weights, "up", "down")
+    return Network(tuple(nodes), (9, size), (9, size), weights, "up", "down")
 
 
 NETWORKS: dict[str, Callable[[int], Network]] = {

@@ -13,6 +13,11 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
 
 SHAPE = (3, 12, 12)
 FORMATS = ("dynamic", "QDQ", "QOperator")
+RELUS = {
+    "r1": "c1",
+    "r2": "a2",
+    "r3": "c3",
+}  # value behind a ReLU -> the value before it, which has its scale when it is fused
 CONVOLUTION, LAYER = "/block/block.0/conv2/Conv", "/fc/Gemm"
 
 
@@ -94,11 +99,11 @@ def half_weights() -> onnx.ModelProto:
 
 
 class Images:
-    """Normal images to calibrate on, as ONNX Runtime asks for them."""
+    """Normal images to calibrate on, as ONNX Runtime asks for them. size: their standard deviation."""
 
-    def __init__(self, count: int = 8) -> None:
+    def __init__(self, count: int = 8, size: float = 1.0) -> None:
         random = np.random.default_rng(5)
-        self.left = [{"x": random.standard_normal((2, *SHAPE)).astype(np.float32)} for _ in range(count)]
+        self.left = [{"x": (size * random.standard_normal((2, *SHAPE))).astype(np.float32)} for _ in range(count)]
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         return self.left.pop() if self.left else None
@@ -114,10 +119,11 @@ def quantised(
     model: onnx.ModelProto | None = None,
     symmetric: bool = True,
     unsigned: bool = False,
+    size: float = 1.0,
 ) -> onnx.ModelProto:
     """The network, quantised by ONNX Runtime. how: one of FORMATS. only: names of the nodes to quantise.
 
-    model: another network. symmetric, unsigned: of the weights.
+    model: another network. symmetric, unsigned: of the weights. size: of the images that it is calibrated on.
     """
     pytest.importorskip("onnxruntime")
     from onnxruntime import quantization
@@ -133,7 +139,9 @@ def quantised(
     else:
         kind = getattr(quantization.QuantFormat, how)
         chosen["activation_type"] = kinds.QUInt8 if unsigned else kinds.QInt8
-        quantization.quantize_static(plain, path, Images(), quant_format=kind, per_channel=per_channel, **chosen)
+        quantization.quantize_static(
+            plain, path, Images(size=size), quant_format=kind, per_channel=per_channel, **chosen
+        )
     return onnx.load(path)
 
 
@@ -147,4 +155,20 @@ def coarse(model: onnx.ModelProto, weights: str, factor: float) -> onnx.ModelPro
     bias = f"b{weights[1:]}_quantized"
     if bias in known and f"{bias}_scale" not in known:  # QOperator: the bias has the scale of the products
         changed[bias] = np.rint(known[bias] / factor).astype(np.int32)
+    return with_constants(model, changed)
+
+
+def widened(model: onnx.ModelProto, value: str, factor: float) -> onnx.ModelProto:
+    """The static model with so many times the range of a value, with biases that fit."""
+    known = constants(model)
+    scale = next(name for name in (f"{value}_scale", f"{RELUS.get(value)}_scale") if name in known)
+    changed = {scale: known[scale] * np.float32(factor)}
+    for node in model.graph.node:
+        if node.op_type in ("QLinearConv", "QGemm") and node.input[1] == scale:
+            bias = node.input[8 if node.op_type == "QLinearConv" else 6]
+            changed[bias] = np.rint(known[bias] / factor).astype(np.int32)
+        if node.op_type in ("Conv", "Gemm") and node.input[0].startswith(f"{value}_"):
+            bias = node.input[2].removesuffix("_DequantizeLinear_Output").removesuffix("_quantized") + "_quantized"
+            changed[bias] = np.rint(known[bias] / factor).astype(np.int32)
+            changed[f"{bias}_scale"] = known[f"{bias}_scale"] * np.float32(factor)
     return with_constants(model, changed)

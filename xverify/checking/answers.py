@@ -20,7 +20,7 @@ from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
 from .meaning import Meaning, joined, own_meaning, with_approximations
 from .nodes import judge_nodes
 from .precision import Converted, Sides, approximated, at_precision, convert_at, narrower_noise, step_noise
-from .quantisation import quantisation_of, with_scales
+from .quantisation import coarse_parts, quantisation_of, with_scales
 from .rounding import with_rounding
 
 FLIPPED = "every node is EQUAL, and half a step at each quantised value changes the outputs by as much"
@@ -238,7 +238,11 @@ class Answers:
         """
         if compared is None:
             return {RUNTIME: self._runtime(evaluated)}
-        conversion = {CONVERSION: with_scales(compared.converted.judged, quantisation)}
+        judged, coarse = compared.converted.judged, coarse_parts(quantisation)
+        if coarse and judged.error.verdict == Verdict.DIFFERENT:  # perhaps by no more than its steps are coarse
+            self._phase(evaluated, "evaluating it with the noise of its coarse steps")
+            judged = convert_at(compared.sides, evaluated.at, coarse=True).judged
+        conversion = {CONVERSION: with_scales(judged, quantisation, coarse)}
         return conversion if compared.runtime is None else {RUNTIME: compared.runtime, **conversion}
 
     def _explained(self, judged: Judged, evaluated: Evaluated, target: Target) -> Judged:

@@ -20,6 +20,10 @@ from ..workload.keys import case_key
 KINDS = ("random", "random", "zeros", "large", "tiny", "alternating")
 LARGE, TINY = 10.0, 1e-3  # factors on standard normal values
 MASK, LENGTH_OF, COUNT = "mask", "length", "count"  # what an input is, from its name or from the graph
+FITTED = "fitted"  # an input that the file quantises: its values lie in the range of the quantiser
+DEVIATIONS = (
+    8.0  # the width of this range in standard deviations: of 20,000 normal values, the largest are four of them away
+)
 WHOLE = (1, 2)  # cases in which masks are ones and lengths are the longest
 COUNTS = (1, 5)  # the range of a number of repetitions
 # Guesses for a size that the file leaves open. SIGNAL: for samples of a sound, of which models need at least one window.
@@ -45,7 +49,8 @@ class Input:
 
     low, high: the range of its values: [low, high). None: floats are standard normal.
     says: how the values were chosen where that is a guess; "" where it is not.
-    kind: MASK, LENGTH_OF or COUNT, whose values in a case do not depend on what the case is for floats; "" for any other input.
+    kind: MASK, LENGTH_OF or COUNT, whose values in a case do not depend on what the case is for floats; FITTED for normal values
+        that are moved into the range; "" for any other input.
     """
 
     name: str
@@ -70,6 +75,7 @@ def settle(
     size: int | None = None,
     counts: Sequence[str] = (),
     batch: int = BATCH,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
 ) -> tuple[list[Input], list[str]]:
     """Choose a size for every open dimension and a range for every input. Returns the inputs, and a note on each guess.
 
@@ -79,6 +85,7 @@ def settle(
     limits: --input-range, for floating-point inputs.
     size: the guess for every open size that is not a batch; None: a usual size for each.
     counts: inputs that say how often a loop of the graph is repeated. batch: the guess for an open batch size.
+    ranges: name of a floating-point input -> the range in which a file quantises it; ``limits`` comes before it.
     Raises UsageError for a shape that contradicts the file, for strings, and for an input of unknown rank without a shape.
     """
     _check_names(tensors, shapes)
@@ -97,6 +104,9 @@ def settle(
         if tensor.name in counts:
             low, high, kind = *COUNTS, COUNT
             says = f"says how often a loop is repeated: {COUNTS[0]} to {COUNTS[1] - 1} times; give others with --inputs"
+        if low is None and not kind and ranges and tensor.name in ranges:
+            (low, high), kind = ranges[tensor.name], FITTED
+            says = f"drawn within {low:.3g} to {high:.3g}, the range in which the file quantises it; --input-range gives another"
         if says:
             notes.append(f"{tensor.name}: {says}")
         inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says, kind))
@@ -307,6 +317,8 @@ def _values(each: Input, kind: str, case: int, random: np.random.Generator) -> A
     # Only the values of this kind are made, because one array may take much of the memory.
     if each.low is None or each.high is None:
         values = _unbounded(kind, each.shape, random)
+    elif each.kind == FITTED:
+        values = _fitted(each.low, each.high, kind, each.shape, random)
     else:
         values = each.low + (each.high - each.low) * _share(kind, each.shape, random)
     return np.asarray(values, dtype)
@@ -329,6 +341,13 @@ def _unbounded(kind: str, shape: tuple[int, ...], random: np.random.Generator) -
     if kind == "alternating":
         return _signs(shape)
     return {"large": LARGE, "tiny": TINY}.get(kind, 1.0) * random.standard_normal(shape)
+
+
+def _fitted(low: float, high: float, kind: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Values around the middle of a range, and within it; those of zeros and tiny values around the number nearest to 0."""
+    middle = 0.0 if kind in ("zeros", "tiny") else (low + high) / 2
+    values: Array = np.clip(middle + (high - low) / DEVIATIONS * _unbounded(kind, shape, random), low, high)
+    return values
 
 
 def _share(kind: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:

@@ -21,6 +21,7 @@ from .subject import Opened
 
 CASE = re.compile(r"(0|[1-9]\d{0,8})/.", re.ASCII)  # the beginning of a name that has its case before it
 LARGE = 64 * 2**20  # bytes of all input cases together
+Ranges = Mapping[str, tuple[float, float]]
 
 
 def make_cases(
@@ -30,8 +31,9 @@ def make_cases(
     size: int | None = None,
     counts: Sequence[str] = (),
     batch: int = cases_module.BATCH,
+    ranges: Ranges | None = None,
 ) -> Cases:
-    """The input cases for these inputs. size, counts, batch: see ``settle``. Raises UsageError."""
+    """The input cases for these inputs. size, counts, batch, ranges: see ``settle``. Raises UsageError."""
     given = _given(Path(settings.inputs), tensors, settings) if settings.inputs is not None else {}
     named = {key.partition("/")[2] for key in given}
     count = 1 + max((int(key.partition("/")[0]) for key in given), default=-1)
@@ -48,7 +50,7 @@ def make_cases(
         [each for each in fixed if each.name in named and each.dtype in cases_module.TEXTS],
     )
     drawable = [each for each in fixed if each not in texts]
-    inputs, notes = cases_module.settle(drawable, shapes, vocabulary, settings.input_range, size, counts, batch)
+    inputs, notes = cases_module.settle(drawable, shapes, vocabulary, settings.input_range, size, counts, batch, ranges)
     cases_module.check_size(inputs)
     cases = drawn(inputs, notes, settings)
     cases = replace(cases, tensors=(*cases.tensors, *texts))
@@ -113,13 +115,14 @@ def guess_cases(
     settings: CheckSettings,
     opened: Opened,
     counts: Sequence[str] = (),
+    ranges: Ranges | None = None,
 ) -> tuple[Cases, Computed]:
     """The input cases for a file and what it computes. Where it cannot be computed with a guessed shape, others are tried.
 
-    vocabulary, counts: see ``settle``.
+    vocabulary, counts, ranges: see ``settle``.
     Raises UsageError, and SubjectError when no shape fits.
     """
-    cases = make_cases(tensors, vocabulary, settings, counts=counts)
+    cases = make_cases(tensors, vocabulary, settings, counts=counts, ranges=ranges)
     try:
         return cases, _computed(opened, cases, settings)
     except Failed as error:
@@ -129,7 +132,7 @@ def guess_cases(
         raise failure
     sizes: list[tuple[int | None, int]] = [(None, batch) for batch in cases_module.fixed_batches(tensors)]
     for size, batch in [*sizes, *((size, cases_module.BATCH) for size in cases_module.OTHER_SIZES)]:
-        other = make_cases(tensors, vocabulary, settings, size, counts, batch)
+        other = make_cases(tensors, vocabulary, settings, size, counts, batch, ranges)
         with suppress(Failed):
             return other, _computed(opened, other, settings)
     shapes = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)

@@ -86,6 +86,20 @@ def _with_fixed_sizes(tensor: Tensor, signatures: Sequence[Signature], alone: bo
     return tensor
 
 
+def fitting_ranges(
+    tensors: Sequence[Tensor], files: Sequence[tuple[Signature, Mapping[str, tuple[float, float]]]]
+) -> dict[str, tuple[float, float]]:
+    """Input -> the range of numbers that all files under test can quantise. files: their signatures, with the ranges of each."""
+    found: dict[str, tuple[float, float]] = {}
+    for tensor in tensors:
+        for signature, ranges in files:
+            alone = len(tensors) == len(signature.inputs) == 1
+            for name in (each for each in ranges if alone or plain(each) == plain(tensor.name)):
+                low, high = found.get(tensor.name, ranges[name])
+                found[tensor.name] = max(low, ranges[name][0]), min(high, ranges[name][1])
+    return {name: (low, high) for name, (low, high) in found.items() if low < high}
+
+
 # -- a model folder -----------------------------------------------------------------------------------------------------
 
 

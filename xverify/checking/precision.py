@@ -28,8 +28,9 @@ from .meaning import Floors, Meaning
 from .subject import Opened
 
 ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
-CLIPPED = 0.01  # share of the power of a quantised value outside of its range above which the inputs do not fit the calibration
-CUT = 1e-4  # share of the power that is cut off above which a reason tells it
+# Share of the power of a quantised value outside of its range above which a reason tells it, and zeros and other drawn values of
+# unusual sizes are taken for inputs that do not fit the calibration.
+CUT = 1e-4
 SHOWN = 3  # weights that a reason names
 GIVEN = "random"  # cases of this kind, and those of the user, are always compared
 
@@ -101,14 +102,16 @@ def _scaled(floors: Floors, unit: float, inputs: Mapping[str, Array], outputs: M
     return {key: np.hypot(floors[key] * factor, unit / math.sqrt(3) * np.abs(outputs[key])) for key in floors}
 
 
-def convert_at(sides: Sides, precision: Precision) -> Converted:
+def convert_at(sides: Sides, precision: Precision, coarse: bool = False) -> Converted:
     """Does the file say what the reference says, up to what its precision may come to?
 
     The outputs of the runtime are compared, and what the file says in float64 where that is known. The worse answer counts.
+
+    coarse: see ``EvaluateRounding``.
     """
     noise, why = None, ""
     try:
-        noise = _noise(sides, precision) if precision.is_narrow else None
+        noise = _noise(sides, precision, coarse) if precision.is_narrow else None
     except (Refused, TimedOut) as error:
         why = f"it is compared at float32, because the noise at {precision.name} could not be computed: {error}"
     if noise is None:
@@ -190,23 +193,26 @@ def _rounded(
     seed: int,
     weights: float | None = None,
     results: float | None = None,
+    coarse: bool = False,
 ) -> _Noise:
     """What rounding may change at the outputs of an ONNX file, under its own names.
 
-    folder: gets the noise. weights, results: see ``EvaluateRounding``.
+    folder: gets the noise. weights, results, coarse: see ``EvaluateRounding``.
     """
     one, every = folder / "rounded-weights.npz", folder / "rounded-results.npz"
-    question = EvaluateRounding(str(path.resolve()), str(inputs), str(one), str(every), seed, ENOUGH, weights, results)
-    reply = graphs.ask(question)
+    file = str(path.resolve())
+    reply = graphs.ask(
+        EvaluateRounding(file, str(inputs), str(one), str(every), seed, ENOUGH, weights, results, coarse)
+    )
     return _Noise(npz.OnDisk(one), npz.OnDisk(every), reply.clipped, reply.cases)
 
 
-def _noise(sides: Sides, precision: Precision) -> _Noise | None:
+def _noise(sides: Sides, precision: Precision, coarse: bool) -> _Noise | None:
     """What rounding to the file's precision may change at the outputs, under the reference's names; None when it is unknown."""
     unit = _unit(precision)
     opened, folder = sides.opened, sides.opened.worker.folder
     if sides.graphs is not None and opened.is_onnx:
-        found = _rounded(opened.path, sides.computed.inputs, folder, sides.graphs, sides.seed)
+        found = _rounded(opened.path, sides.computed.inputs, folder, sides.graphs, sides.seed, coarse=coarse)
         weights, results = (renamed(each, sides.computed) for each in (found.weights, found.results))
         return replace(found, weights=weights, results=results)
     against = sides.against
@@ -229,10 +235,10 @@ def _fitting(sides: Sides, noise: _Noise, precision: Precision) -> tuple[list[in
         outside = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) == case}
         worst = max(outside, key=lambda key: outside[key], default="")
         drawn = kind in ("large", "tiny", "zeros", "alternating")
-        if drawn and precision.scheme == "static" and worst and outside[worst] > CLIPPED:
+        if drawn and precision.scheme == "static" and worst and outside[worst] > CUT:
             notes.append(
                 f"the case of {kind} inputs is not compared with the reference, because it does not fit the calibration: "
-                f"{outside[worst]:.0%} of the power of what {worst.partition('/')[2]} quantises lies outside of its range; "
+                f"{outside[worst]:.1%} of the power of what {worst.partition('/')[2]} quantises lies outside of its range; "
                 "--input-range or --inputs give inputs that fit"
             )
         else:
@@ -281,7 +287,8 @@ def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> tuple[J
     if pair is None or not precision.is_narrow or judged.error.verdict == Verdict.INVALID:
         return judged, ()
     graphs, against = pair
-    question = CompareRoundedWeights(str(sides.opened.path.resolve()), str(against.path.resolve()))
+    file, reference = (str(each.path.resolve()) for each in (sides.opened, against))
+    question = CompareRoundedWeights(file, reference, str(against.worker.folder / INPUTS))
     try:
         reply = graphs.ask(question)
     except (Refused, TimedOut) as error:

@@ -31,7 +31,7 @@ from .firsts import told, untested, with_refusals
 from .graphs import graph_worker
 from .input_cases import guess_cases
 from .judge import CONVERSION
-from .model_inputs import with_fixed_sizes
+from .model_inputs import fitting_ranges, with_fixed_sizes
 from .options import CheckSettings
 from .precision import read_precision
 from .references import Given, Reference
@@ -274,14 +274,18 @@ class Check:
     ) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them.
 
-        files: those under test, which may fix shapes. size, chosen: see ``_judge``.
+        files: those under test, which may fix shapes, and the ranges of quantised inputs. size, chosen: see ``_judge``.
         """
         described = self._described(opened)
         settings, inputs = self.context.settings, opened.signature.inputs
         tensors = sizes.at(sizes.at(inputs, size), {**chosen.get(opened.path, {}), **size}) if size else inputs
         if settings.against is not None:
             tensors = with_fixed_sizes(tensors, [each.signature for each in files], settings.shape or {})
-        found = guess_cases(tensors, described.vocabulary, settings, opened, described.counts)
+        ranges = None
+        if settings.inputs is None and settings.input_range is None:
+            theirs = [(each.signature, self._described(each).ranges) for each in files]
+            ranges = described.ranges if settings.against is None else fitting_ranges(inputs, theirs)
+        found = guess_cases(tensors, described.vocabulary, settings, opened, described.counts, ranges)
         if size:
             chosen.setdefault(opened.path, sizes.of(inputs, found[0].tensors))
         return found

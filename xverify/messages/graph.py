@@ -46,6 +46,7 @@ class GraphDescribed:
     counts: inputs that say how often a loop is repeated.
     declared: output -> the size of each dimension, its name, or None where it is open; only where the file says them.
     taken: the same of the inputs.
+    ranges: input -> the smallest and the largest number that it may hold, where nothing but quantisers take it.
     """
 
     vocabulary: dict[str, int]
@@ -55,6 +56,7 @@ class GraphDescribed:
     counts: tuple[str, ...] = ()
     declared: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     taken: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ class EvaluateRounding(Request[RoundingEvaluated]):
         and when all results are rounded, too.
     weights, results: unit roundoff to which constants and results are rounded; None: that of the types that the file declares.
     enough: seconds after which no further case is begun; two cases are always computed.
+    coarse: whether scales that are far coarser than necessary have the noise of their steps, and not of those that are necessary.
     """
 
     file: str
@@ -211,6 +214,7 @@ class EvaluateRounding(Request[RoundingEvaluated]):
     enough: float
     weights: float | None = None
     results: float | None = None
+    coarse: bool = False
 
 
 @dataclass(frozen=True)
@@ -257,10 +261,13 @@ class CompareRoundedWeights(Request[RoundedWeightsCompared]):
     """Compare every value of the weights of a file in lower precision with that in the reference.
 
     Weights in floating-point types are compared with those of the same name, and quantised ones with those of the same layer.
+
+    inputs: an array file of the reference, by whose first cases the results of layers are compared; "" for none.
     """
 
     file: str
     reference: str
+    inputs: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,14 @@ from .text import escape
 
 SHOWN = 5  # layers, unless all are asked for
 NAMES, SHORTEST = (1000, 32), (24, 16, 8)  # characters of a name, while columns can be left out and then
-DISPENSABLE = ("module", "inputs dB", "weights dB", "own result dB", "kind")  # columns to leave out, in this order
+DISPENSABLE = (
+    "module",
+    "range",
+    "inputs dB",
+    "weights dB",
+    "own result dB",
+    "kind",
+)  # columns to leave out, in this order
 COARSE = 4.0  # how many times larger than necessary a scale is printed in red
 
 
@@ -71,11 +78,11 @@ def _share(layer: LayerCost) -> str:
     return numbers.ABSENT if layer.share is None else f"{layer.share:.1%}"
 
 
-def _coarse(layer: LayerCost) -> str:
-    if layer.coarse is None:
+def _times(factor: float | None) -> str:
+    if factor is None:
         return numbers.ABSENT
-    text = f"× {layer.coarse:.3g}"
-    return f"[red]{text}[/]" if layer.coarse >= COARSE else text
+    text = f"× {factor:.3g}"
+    return f"[red]{text}[/]" if factor >= COARSE else text
 
 
 COLUMNS: tuple[Column[LayerCost], ...] = (
@@ -87,5 +94,6 @@ COLUMNS: tuple[Column[LayerCost], ...] = (
     Column("own result dB", lambda each: numbers.decimals(each.local_sqnr, 1)),
     Column("weights dB", lambda each: numbers.decimals(each.weights_sqnr, 1)),
     Column("inputs dB", lambda each: numbers.decimals(each.inputs_sqnr, 1)),
-    Column("scale", _coarse),
+    Column("scale", lambda each: _times(each.coarse)),
+    Column("range", lambda each: _times(each.wide)),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -143,6 +144,8 @@ class LayerCost:
     weights_sqnr, inputs_sqnr: of the quantised weights, and of the worst quantised input, in dB; None where there are none.
     coarse: how many times larger the scale of the weights is than their values need; None for weights of no known scale.
     output: the output that changes most.
+    wide: how many times wider the range of a quantised input is than its values in the reference, of the input that has most;
+        None where no input has a range. wide_input: the name of this input. bits: of a quantised weight.
     """
 
     layer: str
@@ -157,6 +160,23 @@ class LayerCost:
     inputs_sqnr: float | None = None
     coarse: float | None = None
     output: str = ""
+    wide: float | None = None
+    wide_input: str = ""
+    bits: int = 8
+
+    def saved(self, factor: float, inputs: bool = False) -> float | None:
+        """The decibels by which the SQNR at the outputs would be larger, had the weights so many times finer steps; None: unknown.
+
+        inputs: had the quantised inputs finer steps instead.
+        """
+        if self.share is None:
+            return None
+        weights, given = (
+            0.0 if each is None else 10.0 ** (-each / 10) for each in (self.weights_sqnr, self.inputs_sqnr)
+        )
+        part = (given if inputs else weights) / (weights + given) if weights + given else 0.0
+        left = 1.0 - self.share * part * (1.0 - factor**-2)
+        return -10.0 * math.log10(left) if left > 0 else None
 
 
 @dataclass(frozen=True)

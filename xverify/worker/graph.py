@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,12 +87,19 @@ class GraphWork(Group):
 
     def describe(self, request: DescribeGraph) -> GraphDescribed:
         """Read what the graph tells about itself."""
-        from ..replay.graph.describe import counts, precision, random, vocabulary
+        from ..replay.graph.describe import counts, precision, random, ranges, vocabulary
 
         graph = self.graph_of(request.file)
         drawn = tuple(random(graph))
         return GraphDescribed(
-            vocabulary(graph), len(graph.nodes), precision(graph), drawn, counts(graph), graph.declared, graph.taken
+            vocabulary=vocabulary(graph),
+            nodes=len(graph.nodes),
+            precision=precision(graph),
+            random=drawn,
+            counts=counts(graph),
+            declared=graph.declared,
+            taken=graph.taken,
+            ranges=ranges(graph),
         )
 
     def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:
@@ -178,9 +187,10 @@ class GraphWork(Group):
 
     def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
         """Compute how much rounding to a lower precision changes the outputs."""
-        from ..replay.graph.judge.rounding import Ranges, Units, rounding_noise
+        from ..replay.graph.judge.rounding import SPARE, Ranges, Units, rounding_noise
 
-        graph, ranges, units = self.graph_of(request.file), Ranges(), Units(request.weights, request.results)
+        spare = math.inf if request.coarse else SPARE
+        graph, ranges, units = self.graph_of(request.file), Ranges(), Units(request.weights, request.results, spare)
         weights, results = dict[str, Array](), dict[str, Array]()
         clipped = dict[str, float]()
         done = 0
@@ -212,7 +222,8 @@ class GraphWork(Group):
         from ..replay.graph.explain.weight_steps import beyond_steps
 
         graph, reference = self.graph_of(request.file), self.graph_of(request.reference)
-        steps = beyond_steps(graph, reference)
+        cases = list(islice(cases_of(request.inputs), LEAST_CASES)) if request.inputs else []
+        steps = beyond_steps(graph, reference, cases)
         return RoundedWeightsCompared(
             tuple(beyond_rounding(graph, reference)),
             (*steps.wrong, *wrong_ranges(graph, reference)),

@@ -54,6 +54,39 @@ def counts(graph: Graph) -> tuple[str, ...]:
     return tuple({node.inputs[0]: None for node in graph.nodes if node.op == "Loop" and node.inputs[0] in graph.inputs})
 
 
+def ranges(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Input -> the smallest and the largest number that it may hold, where only quantisers with one constant scale take it."""
+    found = {}
+    for name in graph.inputs:
+        ends = list(_ranges(graph, name))
+        known = [each for each in ends if each is not None]
+        if known and len(known) == len(ends):
+            found[name] = max(low for low, _ in known), min(high for _, high in known)
+    return found
+
+
+def _ranges(graph: Graph, name: str) -> Iterator[tuple[float, float] | None]:
+    """The range of each quantiser that takes a value; None for another node."""
+    for user in graph.users.get(name, ()):
+        if user.op in ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"):
+            yield from _ranges(graph, user.outputs[0])
+        elif user.op not in ("Shape", "Size"):
+            yield span(graph, user) if user.op == "QuantizeLinear" and user.inputs[0] == name else None
+
+
+def span(graph: Graph, quantiser: Node) -> tuple[float, float] | None:
+    """The numbers that the ends of the range of a quantiser stand for; None where its scale is no single constant."""
+    scale, zero = (graph.constants.get(quantiser.input(place)) for place in PARAMETERS[quantiser.op])
+    if scale is None or scale.size != 1 or (zero is None and quantiser.input(PARAMETERS[quantiser.op][1])):
+        return None
+    kind = np.dtype(np.uint8) if zero is None else zero.dtype
+    if kind.kind not in "iu":
+        return None
+    limits, step = np.iinfo(kind), float(np.reshape(scale, ()))
+    offset = 0.0 if zero is None else float(np.reshape(zero, ()))
+    return (limits.min - offset) * step, (limits.max - offset) * step
+
+
 @dataclass(frozen=True)
 class Stored:
     """The weights of a layer as the file stores them.
@@ -211,6 +244,19 @@ def precision(graph: Graph) -> Precision:
         if array.dtype in UNITS and array.ndim:
             sizes[dtype_name(array.dtype)] += array.size
     return from_dtypes(sizes, computed)
+
+
+# Types without a numpy type of their own -> the smallest and the largest number.
+PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
+
+
+def whole_limits(dtype: Any) -> tuple[int, int] | None:
+    """The smallest and the largest number of a type of whole numbers; None for another type."""
+    name = dtype_name(dtype)
+    if name in PACKED:
+        return PACKED[name]
+    info = np.iinfo(dtype) if dtype.kind in "iu" else None
+    return None if info is None else (int(info.min), int(info.max))
 
 
 def dtype_name(dtype: Any) -> str:

@@ -26,7 +26,7 @@ SCATTERS = ("ScatterND", "ScatterElements", "Scatter")  # copies, unless they ad
 # Operators that round to steps. Their outputs are whole numbers that follow from each pass's own inputs.
 QUANTISING = frozenset({
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd",
-    "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearGlobalAveragePool", "QGemm", "QLinearConcat",
+    "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QLinearGlobalAveragePool", "QGemm", "QLinearConcat",
 })  # fmt: skip
 
 

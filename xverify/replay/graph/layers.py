@@ -71,6 +71,7 @@ KINDS: dict[str, Kind] = {
     "QLinearMul": _BINARY,
     "QLinearSigmoid": _UNARY,
     "QLinearLeakyRelu": _UNARY,
+    "QLinearSoftmax": _UNARY,
     "QLinearGlobalAveragePool": _UNARY,
     "QLinearConcat": Kind(result=(0, 1)),
 }

@@ -71,7 +71,7 @@ class Partners:
         if found is None:
             return []
         values, stored = found
-        if _is_turned(weight.layer, weight.place) != _is_turned(other, weight.place) and values.ndim == 2:
+        if is_turned(weight.layer, weight.place) != is_turned(other, weight.place) and values.ndim == 2:
             values = values.T
         if values.shape != weight.values.shape:
             return []
@@ -227,7 +227,8 @@ def _family(node: Node) -> str:
     return FAMILIES.get(node.op, node.op.removeprefix("QLinear"))
 
 
-def _is_turned(node: Node, place: int) -> bool:
+def is_turned(node: Node, place: int) -> bool:
+    """Whether a layer takes the matrix at a place transposed."""
     return bool(place == 1 and node.get("transB", 0)) or bool(place == 0 and node.get("transA", 0))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import Types, dtype_name
+from ..describe import Types, whole_limits
 from ..judge.rounding import weight_axis
 from ..layers import BIAS, KINDS, Kind, Steps
 from ..model import Graph, Node, UnsupportedOperator
@@ -17,9 +17,6 @@ from ..operators.quantized import along, blocks, n_bits
 from ..operators.registry import Call
 from ..operators.table import computed
 from .affine import MOVES
-
-# Types without a numpy type of their own -> the smallest and the largest number.
-PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
 
 
 @dataclass(frozen=True)
@@ -181,14 +178,9 @@ class _Reader:
 
 def _made(name: str, layer: Node, place: int, steps: Any, size: Any, zero: Any) -> Weight | None:
     """The weight of these whole numbers; None for a type of other numbers, and for what has no values."""
-    called = dtype_name(steps.dtype)
-    if called in PACKED:
-        least, most = PACKED[called]
-    elif steps.dtype.kind in "iu":
-        least, most = np.iinfo(steps.dtype).min, np.iinfo(steps.dtype).max
-    else:
+    limits = whole_limits(steps.dtype)
+    if limits is None or not steps.size:
         return None
-    if not steps.size:
-        return None
+    least, most = limits
     values = (steps.astype(np.float64) - zero) * size
     return Weight(name, layer, place, values, np.abs(size), (least - zero) * size, (most - zero) * size)

@@ -22,6 +22,7 @@ TAKES = {
     "QLinearMul": ((0, 1, 2), (3, 4, 5)),
     "QLinearSigmoid": ((0, 1, 2),),
     "QLinearLeakyRelu": ((0, 1, 2),),
+    "QLinearSoftmax": ((0, 1, 2),),
     "QLinearGlobalAveragePool": ((0, 1, 2),),
 }
 # Operators that copy whole numbers, and so leave their scale as it is.

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from ....results.precision import LayerCost
-from ..describe import Types
+from ..describe import PACKED, Types, dtype_name
 from ..evaluation import ERRORS, Computation, Evaluation, Pass, Scope, given
 from ..judge.rounding import block_coarseness, coarseness, quantised_weights, weight_axis
-from ..layers import WEIGHTS
+from ..layers import QUANTISED_WEIGHTS, WEIGHTS
 from ..model import Graph, Node
 from ..operators.quantized import n_bits, real_of
 from ..source import source
@@ -31,6 +31,7 @@ from .correspondence import Match, corresponding
 from .segments import Pulled, Segment, decibels, relative, segments_of
 
 ENOUGH = 40.0  # seconds of computing costs
+WIDTH, FEW = 8, 4  # bits of a quantised weight, and of one of a packed type
 
 
 @dataclass(frozen=True)
@@ -200,11 +201,12 @@ class _Sweep:
             value, lowest = lazy.target(segment.match)
             if target is None or not is_float(target.exact) or np.shape(value) != np.shape(target.exact):
                 return None
-            weights, coarse = self._weights(segment, lazy)
+            weights, coarse, bits = self._weights(segment, lazy)
         except ERRORS:
             return None
         maker = self._layer(segment)
         value = np.maximum(value, lowest)
+        wide, name = max(lazy.wide, default=(None, ""))
         away = relative(value, np.maximum(target.exact, lowest))
         return LayerCost(
             layer=maker.name,
@@ -215,6 +217,9 @@ class _Sweep:
             weights_sqnr=weights,
             inputs_sqnr=min(lazy.inputs, default=None),
             coarse=coarse,
+            wide=wide,
+            wide_input=name,
+            bits=bits,
         ), value
 
     def _layer(self, segment: Segment) -> Node:
@@ -224,17 +229,19 @@ class _Sweep:
             return next((each for each in self.reference.line(maker) if each.op in WEIGHTS), maker)
         return maker
 
-    def _weights(self, segment: Segment, lazy: Pulled) -> tuple[float | None, float | None]:
-        """SQNR of the quantised weights of a layer, and how much coarser their scale is than their values need."""
-        coarse = None
+    def _weights(self, segment: Segment, lazy: Pulled) -> tuple[float | None, float | None, int]:
+        """SQNR of the quantised weights of a layer, how much coarser their scale is than their values need, and their bits."""
+        coarse, bits = None, WIDTH
         for node in segment.nodes:
             places, stored = quantised_weights(self.graph, node)
             if stored is None:
                 continue
             scale, zero = lazy.exact(node, places.scale), lazy.exact(node, places.zero)
             if node.op == "MatMulNBits":
-                coarse = max(block_coarseness(node, *n_bits(node, stored, scale, zero)[:2]), coarse or 0.0)
+                bits = node.get("bits", 4)
+                coarse = max(block_coarseness(node, *n_bits(node, stored, scale, zero)), coarse or 0.0)
                 continue
+            bits = FEW if dtype_name(stored.dtype) in PACKED else WIDTH
             wide = stored.astype(np.float64)
             factors = np.asarray(coarseness(node, wide, scale, zero, stored.dtype))
             steps = np.ones(1) if scale is None else np.asarray(scale, np.float64)
@@ -244,15 +251,22 @@ class _Sweep:
             # The mean over channels, each with the power of its steps.
             found = math.sqrt(float(np.square(steps).sum()) / float(np.square(steps / factors).sum() or 1.0))
             coarse = max(found, coarse or 0.0)
-        return self._weights_sqnr(segment, lazy), coarse
+        return self._weights_sqnr(segment, lazy), coarse, bits
 
     def _weights_sqnr(self, segment: Segment, lazy: Pulled) -> float | None:
         right = self._plain_weights(self.reference.makers[segment.match.reference])
         for node in segment.nodes:
-            if node.op in ("QLinearConv", "QLinearMatMul", "QGemm"):
-                weights, scale, zero = (lazy.exact(node, place) for place in (3, 4, 5))
+            if node.op == "MatMulNBits":
+                steps, zero, scale = n_bits(node, *(lazy.exact(node, place) for place in (1, 2, 3)))
+                own = ((steps - zero) * scale).T
+            elif node.op in QUANTISED_WEIGHTS and node.op != "DequantizeLinear":
+                places = QUANTISED_WEIGHTS[node.op]
+                weights, scale, zero = (lazy.exact(node, place) for place in (places.place, places.scale, places.zero))
+                scale = Types(self.graph).factor(node) if places.scale is None else scale
+                if scale is None:
+                    continue
                 own = real_of(weights, scale, zero, weight_axis(node, np.ndim(weights)))
-            elif node.op in WEIGHTS and node.op not in ("MatMulInteger", "ConvInteger", "MatMulIntegerToFloat"):
+            elif node.op in WEIGHTS:
                 place = next((each for each in WEIGHTS[node.op] if each < len(node.inputs)), 0)
                 own = lazy.exact(node, place)
             else:

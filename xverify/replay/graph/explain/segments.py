@@ -11,12 +11,16 @@ import numpy as np
 
 from ..evaluation import Evaluation, Scope, given
 from ..kinds import QUANTISING
-from ..model import Graph, Node
+from ..model import Body, Graph, Node
 from ..operators.quantized import real, real_of, returns_steps, rounded
 from ..operators.registry import Call
 from ..values import Value, exact_of
+from .affine import MOVES, QUANTISERS
 from .correspondence import Match
 
+# Functions whose results lie between -1 and 1. Tools take these bounds for the range, whatever the values are.
+BOUNDED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh", "QLinearSoftmax", "QLinearSigmoid"})
+BOUND = 1.02
 QUANTISED = QUANTISING | {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"}
 
 
@@ -51,6 +55,7 @@ class Pulled(Scope):
     """The values of the quantised graph, each computed when it is asked for, from the reference's values.
 
     inputs: SQNR of every quantised value that was computed.
+    wide: (how many times wider its range is than its values, its name) of every quantised value whose range is in the file.
     """
 
     def __init__(self, graph: Graph, matches: Mapping[str, Match], inputs: Mapping[str, Any], reference: Scope) -> None:
@@ -58,6 +63,7 @@ class Pulled(Scope):
         super().__init__(graph, given(evaluation, graph, inputs), None, evaluation)
         self.matches, self.reference = matches, reference
         self.inputs: list[float] = []
+        self.wide: list[tuple[float, str]] = []
 
     def value(self, name: str) -> Value:
         match = self.matches.get(name)
@@ -119,6 +125,7 @@ class Pulled(Scope):
         # Where nothing lies below zero, the quantiser has taken the place of a ReLU.
         exact = np.maximum(value.exact, 0.0) if np.all(zero == np.iinfo(kind).min) else value.exact
         self._note((steps.astype(np.float64) - zero) * scale, exact)
+        self._measure(self.reference.body, match.reference, exact, (scale, zero, kind))
         return self.evaluation.value(steps)
 
     def _compute(self, node: Node) -> None:
@@ -132,6 +139,22 @@ class Pulled(Scope):
             if node.op == "QuantizeLinear" and np.all(zero == np.iinfo(outputs[0].exact.dtype).min):
                 exact = np.maximum(exact, 0.0)
             self._note(self._dequantised(node, inputs, outputs), exact)
+            if node.op == "QuantizeLinear":
+                kind = outputs[0].exact.dtype
+                self._measure(self.body, node.inputs[0], exact, (exact_of(inputs)[1], zero.astype(np.float64), kind))
+
+    def _measure(self, graph: Body, name: str, exact: Any, parameters: tuple[Any, Any, Any]) -> None:
+        """Note how many times wider the range of a quantised value is than its values. parameters: scale, zero point and type."""
+        scale, zero, kind = parameters
+        if np.size(scale) != 1 or kind.kind not in "iu" or not np.size(exact):
+            return
+        limits, step, offset = np.iinfo(kind), float(np.reshape(scale, ())), float(np.reshape(zero, ()))
+        low, high = (limits.min - offset) * step, (limits.max - offset) * step
+        if is_bounded(graph, name) and max(-low, high) <= BOUND:
+            return
+        filled = max(float(np.max(exact)) / high if high > 0 else 0.0, float(np.min(exact)) / low if low < 0 else 0.0)
+        if math.isfinite(filled) and filled > 0:
+            self.wide.append((1.0 / filled, name))
 
     def _dequantised(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> Any:
         dynamic = node.op == "DynamicQuantizeLinear"
@@ -142,6 +165,14 @@ class Pulled(Scope):
         found = decibels(relative(quantised, exact))
         if found is not None:
             self.inputs.append(found)
+
+
+def is_bounded(graph: Body, name: str) -> bool:
+    """Whether a value is the result of a function with bounds, perhaps behind nodes that move or quantise it."""
+    for node in graph.line(graph.makers.get(name)):
+        if node.op not in MOVES and node.op not in QUANTISERS:
+            return node.op in BOUNDED
+    return False
 
 
 def relative(found: Any, exact: Any) -> float:

@@ -21,7 +21,12 @@ def cause(weight: Weight, right: Any, wrong: Any) -> str:
 
     right: the values of the reference. wrong: which values are beyond their step.
     """
-    return _shifted(weight, right) or _scaled(weight, right) or _by_channel(weight, right, wrong)
+    return cause_of_all(weight, right) or _by_channel(weight, right, wrong)
+
+
+def cause_of_all(weight: Weight, right: Any) -> str:
+    """The same where one shift or one factor explains all values."""
+    return _shifted(weight, right) or _scaled(weight, right)
 
 
 def _explains(weight: Weight, expected: Any) -> bool:

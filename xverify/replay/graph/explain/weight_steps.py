@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..layers import BIAS
 from ..model import Graph
 from ..values import worst
+from .compensated import compensated
 from .equalised import equalised
 from .partners import Partner, Partners
 from .quantised_weights import Weight, quantised_weights, unread
@@ -23,6 +24,8 @@ FOLDED = 2.0**-16  # relative to the largest value: what folding in float32 may 
 # A bias in real numbers, of its rms: tools correct it for the mean error of the rounded weights. Of drawn layers that was at most
 # 0.19 with 8 bits, and a halved bias is away by at least 0.65 (tests/checking/test_quantised_weights.py).
 CORRECTED = 0.35
+CORRECTED_SAYS = "they differ by as little as after a correction of the bias"
+CHOSEN_SAYS = "their steps are not the nearest ones, and the results of their layers are as near, as with GPTQ"
 UNLIKE = 0.3  # cosine below which two layers with one name are no partners when this holds for most
 NAMED = 3  # weights that a note names
 
@@ -64,23 +67,20 @@ class StepsCompared:
         ]
 
 
-def beyond_steps(graph: Graph, reference: Graph) -> StepsCompared:
+def beyond_steps(graph: Graph, reference: Graph, cases: Sequence[Mapping[str, Any]] = ()) -> StepsCompared:
     """Compare each quantised weight with the weight of the reference that it was made from.
 
     A value is right when it is at most one step from the reference's, or at the end of its range where the reference's lies beyond.
+
+    cases: inputs of the reference, by which layers are compared whose steps are not the nearest ones.
     """
-    steps = StepsCompared()
-    pairs = list(_pairs(graph, reference, steps))
+    steps, partners = StepsCompared(), Partners(graph, reference)
+    pairs = list(_pairs(graph, partners, steps))
     steps.count = len(pairs)
-    wrong = [pair for pair in pairs if not pair.right]
-    excused = equalised([(pair.weight, pair.partner.values) for pair in wrong], graph, reference)
-    for pair in wrong:
-        if id(pair.weight) in excused:
+    for pair, reason in _excused([pair for pair in pairs if not pair.right], pairs, partners, cases):
+        if reason:
             steps.count -= 1
-            steps.skipped[_called(pair.weight)] = "their channels are scaled, and those of another layer by the inverse"
-        elif _corrected(pair):
-            steps.count -= 1
-            steps.skipped[_called(pair.weight)] = "they differ by as little as after a correction of the bias"
+            steps.skipped[_called(pair.weight)] = reason
         else:
             steps.wrong.append(_sentence(pair))
     for name in unread(graph, {weight.name for weight in quantised_weights(graph)}):
@@ -88,9 +88,24 @@ def beyond_steps(graph: Graph, reference: Graph) -> StepsCompared:
     return steps
 
 
-def _pairs(graph: Graph, reference: Graph, found: StepsCompared) -> Iterator[Compared]:
+def _excused(
+    wrong: Sequence[Compared], every: Sequence[Compared], partners: Partners, cases: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Compared, str]]:
+    """The weights that differ, each with the reason why a right tool may have made it; "" for none."""
+    beside, all_pairs = ([(pair.weight, pair.partner.values) for pair in each] for each in (wrong, every))
+    scaled = equalised(beside, partners.graph, partners.reference)
+    reasons = dict.fromkeys(scaled, "their channels are scaled, and those of another layer by the inverse")
+    reasons |= {id(pair.weight): CORRECTED_SAYS for pair in wrong if _corrected(pair)}
+    left = [each for each in beside if id(each[0]) not in reasons]
+    chosen = compensated(left, all_pairs, partners, cases) if left and cases else ()
+    for pair in wrong:
+        bias = pair.weight.place == BIAS
+        known = (CORRECTED_SAYS if bias else CHOSEN_SAYS) if id(pair.weight) in chosen else ""
+        yield pair, reasons.get(id(pair.weight), known)
+
+
+def _pairs(graph: Graph, partners: Partners, found: StepsCompared) -> Iterator[Compared]:
     """The weights with their partners. What has none is noted."""
-    partners = Partners(graph, reference)
     pairs, left = [], []
     for weight in _with_biases(graph, partners):
         layer = partners.layer(weight.layer)

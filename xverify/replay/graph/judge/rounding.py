@@ -17,7 +17,7 @@ from ....verdict.limits import UNIT
 from ....verdict.local import sampled
 from ....weights.canonical import Array
 from .. import kinds
-from ..describe import Types
+from ..describe import Types, whole_limits
 from ..evaluation import EXACT, Computation, Evaluation, given
 from ..layers import PARAMETERS, QUANTISED_WEIGHTS, WHOLE_SUMS, Steps
 from ..model import Graph, Node
@@ -35,10 +35,14 @@ SUBNORMAL = {np.dtype(np.float16): 2.0**-25}  # half the distance between the sm
 
 @dataclass(frozen=True)
 class Units:
-    """The unit roundoff of a lower precision; None: that of the type which the file declares for each constant and result."""
+    """The unit roundoff of a lower precision; None: that of the type which the file declares for each constant and result.
+
+    spare: how much coarser than necessary a scale of quantised values may be; steps that are coarser count as this much.
+    """
 
     weights: float | None = None
     results: float | None = None
+    spare: float = SPARE
 
 
 @dataclass
@@ -186,7 +190,7 @@ class _Rounded(Evaluation):
             outside = steps - np.clip(steps, lowest, high + 0.5)
             power = float(np.square(steps - np.median(steps)).sum())
             self.ranges.clipped[node.name] = float(np.square(outside).sum()) / power if power else 0.0
-        return min(1.0, SPARE * needed / STEPS)
+        return min(1.0, self.units.spare * max(needed, 1.0) / STEPS)
 
     def _zero(self, node: Node, inputs: Sequence[Value | None]) -> Value | None:
         """The zero point of a quantised result."""
@@ -211,13 +215,13 @@ class _Rounded(Evaluation):
             exact[place] if place is not None and place < len(exact) else None for place in (places.scale, places.zero)
         )
         wide = weights.astype(np.float64)
-        size = 0.5 * np.minimum(1.0, SPARE / coarseness(node, wide, scale, zero, weights.dtype))
+        size = 0.5 * np.minimum(1.0, self.units.spare / coarseness(node, wide, scale, zero, weights.dtype))
         return {places.place: self._spread(wide, size, index)}
 
     def _blocks(self, node: Node, exact: Sequence[Any], index: int) -> dict[int, Any]:
         """The matrix of MatMulNBits with a random part of a step added."""
-        steps, offset, _ = n_bits(node, *exact[1:4])
-        size = 0.5 * min(1.0, SPARE / block_coarseness(node, steps, offset))
+        steps, offset, scale = n_bits(node, *exact[1:4])
+        size = 0.5 * min(1.0, self.units.spare / block_coarseness(node, steps, offset, scale))
         return {1: self._spread(steps, size, index)}
 
 
@@ -230,23 +234,41 @@ def quantised_weights(graph: Graph, node: Node) -> tuple[Steps, Any]:
 
 def coarseness(node: Node, weights: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     """How many times larger the scale of quantised weights is than their values need; one number, or one for each channel."""
-    axis = weight_axis(node, weights.ndim)
-    grid = node.op == "DequantizeLinear" and np.ndim(scale) == weights.ndim > 1
-    offset = 0.0 if zero is None else blocks(Call.of(node), zero, weights) if grid else along(zero, weights.ndim, axis)
-    centred = weights - offset
-    limit = 7.0 if "4" in np.dtype(dtype).name.removesuffix("64") else 127.0
-    if scale is None or np.size(scale) == 1 or grid:
-        largest = np.max(np.abs(centred), initial=0.0)
-    else:
-        others = tuple(other for other in range(weights.ndim) if other != axis)
-        largest = np.max(np.abs(centred), axis=others, keepdims=True, initial=0.0)
-    return np.where(largest > 0, limit / np.maximum(largest, 1.0), 1.0)
+    limits, rank = whole_limits(dtype), weights.ndim
+    axis = weight_axis(node, rank)
+    grid = node.op == "DequantizeLinear" and np.ndim(scale) == rank > 1
+    if limits is None:
+        return np.ones(())
+    offset = 0.0 if zero is None else blocks(Call.of(node), zero, weights) if grid else along(zero, rank, axis)
+    filled = _filled(weights - offset, offset, *limits)
+    if grid:
+        return _over_blocks(filled, np.asarray(scale, np.float64), node.get("block_size", 1), axis)
+    per_tensor = scale is None or np.size(scale) == 1
+    others = None if per_tensor else tuple(other for other in range(rank) if other != axis)
+    return _factor(np.max(filled, axis=others, keepdims=not per_tensor, initial=0.0))
 
 
-def block_coarseness(node: Node, steps: Any, offset: Any) -> float:
-    """The same for the matrix of MatMulNBits, whose blocks have a scale each."""
-    limit = 2.0 ** (node.get("bits", 4) - 1) - 1.0
-    return limit / max(float(np.max(np.abs(steps - offset), initial=0.0)), 1.0)
+def block_coarseness(node: Node, steps: Any, offset: Any, scale: Any) -> float:
+    """The same for the matrix of MatMulNBits, whose blocks have a scale each. scale: that of each value."""
+    block = node.get("block_size")
+    filled = _filled(steps - offset, offset, 0.0, 2.0 ** node.get("bits", 4) - 1.0)
+    return float(_over_blocks(filled, scale[:, ::block], block, 1))
+
+
+def _filled(steps: Any, offset: Any, least: float, most: float) -> Any:
+    """How much of the way from the zero point to the end of the range each number of steps is."""
+    return np.abs(steps) / np.maximum(np.where(steps > 0, most - offset, offset - least), 1.0)
+
+
+def _over_blocks(filled: Any, scale: Any, block: int, axis: int) -> Any:
+    """The mean over blocks, each with the power of its steps. scale: one for each block."""
+    largest = np.maximum.reduceat(filled, np.arange(0, filled.shape[axis], block), axis)
+    power = float(np.square(scale / _factor(largest)).sum())
+    return np.sqrt(np.square(scale).sum() / power) if power else np.ones(())
+
+
+def _factor(largest: Any) -> Any:
+    return np.where(largest > 0, 1.0 / np.where(largest > 0, largest, 1.0), 1.0)
 
 
 def weight_axis(node: Node, rank: int) -> int:

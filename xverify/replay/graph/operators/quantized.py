@@ -221,12 +221,21 @@ def _leaky(call: Call, x: Any) -> Any:
     return FORMULAS["LeakyRelu"][0](tensor(x), call.get("alpha", 0.01)).numpy()
 
 
+def _softmax(call: Call, x: Any) -> Any:
+    axis = call.get("axis", -1) % x.ndim
+    whole = x.reshape(*x.shape[:axis], -1) if call.get("opset", 13) < 13 else np.moveaxis(x, axis, -1)
+    powers = np.exp(whole - whole.max(-1, keepdims=True))
+    made = powers / powers.sum(-1, keepdims=True)
+    return made.reshape(x.shape) if call.get("opset", 13) < 13 else np.moveaxis(made, -1, axis)
+
+
 # Operators on quantised arrays: how many arrays they take, and their function of real numbers.
 QLINEAR: dict[str, tuple[int, Callable[..., Any]]] = {
     "QLinearAdd": (2, lambda call, a, b: a + b),
     "QLinearMul": (2, lambda call, a, b: a * b),
     "QLinearSigmoid": (1, lambda call, x: torch.sigmoid(tensor(x)).numpy()),
     "QLinearLeakyRelu": (1, _leaky),
+    "QLinearSoftmax": (1, _softmax),
     "QLinearGlobalAveragePool": (1, _mean),
 }
 
