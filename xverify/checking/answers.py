@@ -19,6 +19,7 @@ from .graphs import Side
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
 from .meaning import Meaning, joined, own_meaning, with_approximations
 from .nodes import judge_nodes
+from .overflow import told_overflow
 from .precision import Converted, Sides, approximated, at_precision, convert_at, narrower_noise, step_noise
 from .quantisation import coarse_parts, quantisation_of, with_scales
 from .rounding import with_rounding
@@ -78,6 +79,8 @@ class Answers:
             answers = self._answers(evaluated, self._compared(evaluated, target), quantisation)
         if target is not None:
             answers[CONVERSION] = self._explained(answers[CONVERSION], evaluated, target)
+        overflows = evaluated.own.overflows if evaluated.own is not None else {}
+        answers = {name: told_overflow(each, overflows) for name, each in answers.items()}
         computed, settings = evaluated.computed, self.context.settings
         says = sequence.by_step(answers[CONVERSION if target else RUNTIME].error, settings)
         evaluated = replace(evaluated, computed=replace(computed, notes=(*computed.notes, *says)))

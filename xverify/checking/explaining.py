@@ -9,9 +9,11 @@ from .. import host
 from ..errors import Failed, SubjectError
 from ..messages.files import ReadWeights
 from ..processes.worker import Worker
+from ..results.verdicts import Verdict
 from ..weights import npz
 from ..weights.findings import sentences
 from ..weights.relations import Relation, relate
+from ..weights.steps import beyond_steps
 from ..weights.stored import Stored
 from .axes import turned_inputs
 from .candidate import Context
@@ -42,6 +44,8 @@ def explained(
 
     reference: the reference, when it is a file. graphs: the worker that evaluates ONNX graphs.
     """
+    if judged.unmodelled and reference is not None:
+        return _beyond_steps(judged, file.opened, reference.opened)
     if not judged.error.verdict.fails:
         return judged
     found = list(turned_inputs(file.opened, computed, meaning))
@@ -79,6 +83,20 @@ def _weights(file: Opened, reference: Opened) -> tuple[list[str], list[Relation]
     says = sentences(told, mine, theirs)
     more = [f"and {len(says) - SHOWN} more differences between the weights"] if len(says) > SHOWN else []
     return [*says[:SHOWN], *more], relations
+
+
+def _beyond_steps(judged: Judged, file: Opened, reference: Opened) -> Judged:
+    """The answer where no model tells what rounding may come to: DIFFERENT when a weight is one that no rounding gives."""
+    try:
+        mine, theirs = stored_weights(file), stored_weights(reference)
+    except SubjectError:
+        return judged
+    says = list(beyond_steps(relate(mine, theirs), mine, theirs))
+    if not says:
+        return judged
+    more = [f"and {len(says) - SHOWN} more weights"] if len(says) > SHOWN else []
+    reason = "; ".join([*says[:SHOWN], *more, judged.error.reason or ""])
+    return replace(judged, error=replace(judged.error, verdict=Verdict.DIFFERENT, reason=reason))
 
 
 def _divergence(

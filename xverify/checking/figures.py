@@ -133,7 +133,8 @@ def _classes(cases: list[tuple[Array, Array]]) -> tuple[float | None, float | No
     logs = _log_probabilities(right), _log_probabilities(given)
     with np.errstate(invalid="ignore"):
         terms = np.where(np.isneginf(logs[0]), 0.0, np.exp(logs[0]) * (logs[0] - logs[1]))
-    return top1, top5, float(terms.sum(axis=1).mean())
+    # It is never negative, and its rounding may be.
+    return top1, top5, float(np.maximum(0.0, terms.sum(axis=1).mean()))
 
 
 def _log_probabilities(scores: Array) -> Array:

@@ -25,7 +25,7 @@ from .diagnosis import diagnose
 from .figures import figures
 from .matching import turn_back
 from .meaning import Floors, Meaning, joined
-from .undefined import told, undefined_cases
+from .undefined import told, told_undecided, undecided_cases, undefined_cases
 
 RUNTIME, CONVERSION = "runtime", "conversion"  # the two questions; the rows of a result file have them as tasks
 
@@ -46,11 +46,15 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Judged:
-    """The answer to one question. figures: output -> its figures. notes: on the input cases that are left out."""
+    """The answer to one question. figures: output -> its figures. notes: on the input cases that are left out.
+
+    unmodelled: whether rounding may explain what differs, because no model tells what rounding may come to.
+    """
 
     error: Error
     figures: Mapping[str, Figures]
     notes: tuple[str, ...] = ()
+    unmodelled: bool = False
 
 
 def runtime(
@@ -111,7 +115,8 @@ def conversion(
     rounding = own.rounding_floors if own else None
     rounding_floors = joined([reference.floors, renamed(rounding, computed), more]) if rounding else None
     cap = CAP if more is None else NARROW_CAP
-    judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors, cap)
+    undecided = renamed_keys(own.undecided, computed) if own else {}
+    judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors, cap, undecided)
     lacks = {name: Figures(says="the file has no such output") for name in computed.missing}
     judged = replace(judged, figures={**judged.figures, **lacks})
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
@@ -141,6 +146,31 @@ def exact_conversion(
     return _judged(outputs, reference, joined([reference.floors, floors]), cases, cap=cap)
 
 
+def without_model(judged: Judged, precision: str, why: str) -> Judged:
+    """The answer by the rounding of float32 where nothing tells what rounding at a lower precision may come to.
+
+    A difference in values is then UNTESTED. What no rounding can do, such as another shape, stays INVALID.
+
+    precision: name of that precision. why: why nothing tells it, a clause.
+    """
+    error = judged.error
+    if error.verdict not in (Verdict.DRIFT, Verdict.DIFFERENT):
+        return judged
+    away = "" if error.rel_rms is None else f"the outputs are {error.rel_rms:.2g} (rms) away from the reference's; "
+    reason = (
+        f"what rounding at {precision} may change is not known: {why}; {away}--accept can decide, e.g. --accept "
+        f"'sqnr>=20'; beside the rounding of float32 alone: {error.reason}"
+    )
+    tensors = [replace(each, verdict=_open_to_rounding(each.verdict)) for each in error.tensors]
+    share = sum(each.verdict != Verdict.UNTESTED for each in tensors) / max(1, len(tensors))
+    error = replace(error, verdict=Verdict.UNTESTED, reason=reason, tensors=tuple(tensors), judged=share)
+    return replace(judged, error=error, unmodelled=True)
+
+
+def _open_to_rounding(verdict: Verdict | None) -> Verdict | None:
+    return Verdict.UNTESTED if verdict in (Verdict.DRIFT, Verdict.DIFFERENT) else verdict
+
+
 def renamed(floors: Floors | None, computed: Computed) -> dict[str, Floor]:
     """The floors of a file's outputs under the reference's names."""
     names = {own: reference for reference, own in computed.names.items()}
@@ -155,6 +185,13 @@ def renamed(floors: Floors | None, computed: Computed) -> dict[str, Floor]:
     return found
 
 
+def renamed_keys(found: Mapping[str, str], computed: Computed) -> dict[str, str]:
+    """What is known about a file's outputs, by "case/output", under the reference's names."""
+    names = {own: reference for reference, own in computed.names.items()}
+    keys = ((key.partition("/"), says) for key, says in found.items())
+    return {f"{case}/{names[name]}": says for (case, _, name), says in keys if name in names}
+
+
 def _judged(
     outputs: Mapping[str, Array],
     meaning: Meaning,
@@ -163,22 +200,60 @@ def _judged(
     layers: Layers | None = None,
     rounding_floors: Floors | None = None,
     cap: float = CAP,
+    undecided: Mapping[str, str] | None = None,
 ) -> Judged:
-    """Compare outputs with their meaning, which has the same names and perhaps fewer cases."""
+    """Compare outputs with their meaning, which has the same names and perhaps fewer cases.
+
+    undecided: selections of the file that rounding may change, beside those of the meaning.
+    """
     cases = _within(cases, meaning.cases)
     undefined = undefined_cases(outputs, meaning.outputs, cases)
     cases = [case for case in cases if case not in undefined]
     if not cases:
         says = "no input case is left to compare" + "".join(f": {each}" for each in told(undefined))
         return Judged(Error(Verdict.INVALID, reason=f"{says}; give inputs with --inputs or --input-range"), {})
+    floors, rounding = (_complete(each, meaning.outputs) for each in (floors, rounding_floors))
+
+    def compared(cases: Sequence[int]) -> Judged:
+        return _compared(outputs, meaning, floors, cases, layers, rounding, cap)
+
+    judged = compared(cases)
+    selected = undecided_cases(judged.error, {**(undecided or {}), **meaning.undecided})
+    if selected:
+        kept = [case for case in cases if case not in selected]
+        judged = compared(kept) if kept else _nothing_left(judged, selected)
+    return replace(judged, notes=(*told(undefined), *told_undecided(selected)))
+
+
+def _nothing_left(judged: Judged, selected: Mapping[int, str]) -> Judged:
+    """The answer where rounding may select otherwise in every case that differs, and none is left."""
+    reason = f"no input case is left to compare: {'; '.join(told_undecided(selected))}; give others with --inputs"
+    tensors = tuple(replace(each, verdict=Verdict.UNTESTED) for each in judged.error.tensors)
+    layers = judged.error.layers
+    verdict = max(Verdict.UNTESTED, layers.verdict if layers is not None else Verdict.UNTESTED)
+    if verdict.fails:  # a node is wrong
+        reason = "; ".join(filter(None, (judged.error.reason, reason)))
+    error = replace(judged.error, verdict=verdict, reason=reason, tensors=tensors, judged=0.0)
+    return replace(judged, error=error)
+
+
+def _compared(
+    outputs: Mapping[str, Array],
+    meaning: Meaning,
+    floors: Floors | None,
+    cases: Sequence[int],
+    layers: Layers | None,
+    rounding_floors: Floors | None,
+    cap: float,
+) -> Judged:
+    """Compare the outputs of some cases with their meaning."""
     outputs = {key: outputs[key] for key in outputs if int(key.partition("/")[0]) in cases}
     first = case_key(cases[0], "")
     names = [key.removeprefix(first) for key in meaning.outputs if key.startswith(first) and key in outputs]
     # The file's own dtype is the expected one: another precision than the reference's is no fault of a file.
     expected = Outputs({name: Output(outputs[first + name].dtype.name) for name in names})
-    floors, rounding = (_complete(each, meaning.outputs) for each in (floors, rounding_floors))
     exact, single = meaning.outputs, meaning.float32
-    error = compare(outputs, exact, single, expected, cases, floors, layers, rounding_floors=rounding, cap=cap)
+    error = compare(outputs, exact, single, expected, cases, floors, layers, rounding_floors=rounding_floors, cap=cap)
     if meaning.unmoved:
         error = without_witness(error)
     if error.verdict.fails:
@@ -188,7 +263,7 @@ def _judged(
         return ((exact[f"{case}/{name}"], outputs[f"{case}/{name}"]) for case in cases)
 
     alike = [name for name in names if all(right.shape == own.shape for right, own in pairs(name))]
-    return Judged(error, {name: figures(pairs(name), cases) for name in alike}, tuple(told(undefined)))
+    return Judged(error, {name: figures(pairs(name), cases) for name in alike})
 
 
 def _complete(floors: Floors | None, outputs: Mapping[str, Array]) -> Floors | None:

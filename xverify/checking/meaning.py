@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class Meaning:
     cases: number of cases, the first ones, that were evaluated; None: all.
     rounding_floors: ``floors`` with the error of the nodes that the runtime approximates; None where there are none.
     unmoved: whether the outputs stay within the limits with other weights, so that no fault in a weight could show.
+    undecided: "case/name" of an output -> the selection that it follows from and rounding may change, in words.
+    overflows: case -> the first node whose values float16 cannot hold, in words; only cases with one.
     """
 
     outputs: Outputs
@@ -55,6 +57,8 @@ class Meaning:
     cases: int | None = None
     rounding_floors: Floors | None = None
     unmoved: bool = False
+    undecided: Mapping[str, str] = field(default_factory=dict)
+    overflows: Mapping[str, str] = field(default_factory=dict)
 
 
 def with_approximations(
@@ -163,8 +167,8 @@ def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, s
             f"UNTESTED: {opened.label}: {len(names)} of {reply.hidden.tried} weights; a fault in them would not show on these "
             f"inputs: {named(names)}"
         )
-    says, unmoved = "its graph in float64", reply.unmoved
-    return Meaning(exact, Rounded(exact, outputs), floors, True, "float64", says, reply.cases, unmoved=unmoved)
+    found = Meaning(exact, Rounded(exact, outputs), floors, True, "float64", "its graph in float64", reply.cases)
+    return replace(found, unmoved=reply.unmoved, undecided=reply.undecided, overflows=reply.overflows)
 
 
 class Rounded(Mapping[str, Array]):

@@ -23,7 +23,7 @@ from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .computing import INPUTS, Cases, Computed
-from .judge import Judged, conversion, exact_conversion, renamed
+from .judge import Judged, conversion, exact_conversion, renamed, without_model
 from .meaning import Floors, Meaning
 from .subject import Opened
 
@@ -106,20 +106,23 @@ def convert_at(sides: Sides, precision: Precision, coarse: bool = False) -> Conv
     """Does the file say what the reference says, up to what its precision may come to?
 
     The outputs of the runtime are compared, and what the file says in float64 where that is known. The worse answer counts.
+    Where nobody knows what rounding may come to at this precision, rounding accuses nobody.
 
     coarse: see ``EvaluateRounding``.
     """
-    noise, why = None, ""
+    noise, why = None, f"no model of it exists for a {sides.opened.form.title}"
     try:
         noise = _noise(sides, precision, coarse) if precision.is_narrow else None
     except (Refused, TimedOut) as error:
-        why = f"it is compared at float32, because the noise at {precision.name} could not be computed: {error}"
+        why = f"it could not be computed: {error}"
     if noise is None:
         every = range(sides.cases.count)
         judged = conversion(sides.computed, sides.reference, sides.rounded, every)
         exact = _exact(sides, renamed(sides.own.floors, sides.computed), every) if sides.own else None
-        judged, left = _with_weights(sides, _worse(judged, exact, "float32"), precision)
-        return Converted(judged, exact, (*([why] if why else []), *left))
+        judged = _worse(judged, exact, "float32")
+        judged = without_model(judged, precision.name, why) if precision.is_narrow else judged
+        judged, left = _with_weights(sides, judged, precision)
+        return Converted(judged, exact, left)
     cases, notes = _fitting(sides, noise, precision)
     judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results)
     exact = _exact(sides, noise.weights, cases, narrow=True)
@@ -212,9 +215,13 @@ def _noise(sides: Sides, precision: Precision, coarse: bool) -> _Noise | None:
     unit = _unit(precision)
     opened, folder = sides.opened, sides.opened.worker.folder
     if sides.graphs is not None and opened.is_onnx:
-        found = _rounded(opened.path, sides.computed.inputs, folder, sides.graphs, sides.seed, coarse=coarse)
-        weights, results = (renamed(each, sides.computed) for each in (found.weights, found.results))
-        return replace(found, weights=weights, results=results)
+        try:
+            found = _rounded(opened.path, sides.computed.inputs, folder, sides.graphs, sides.seed, coarse=coarse)
+            weights, results = (renamed(each, sides.computed) for each in (found.weights, found.results))
+            return replace(found, weights=weights, results=results)
+        except Refused:  # an operator has no definition in float64; the reference's may have one
+            if unit is None:
+                raise
     against = sides.against
     if sides.graphs is not None and against is not None and against.is_onnx and unit is not None:
         inputs = against.worker.folder / INPUTS

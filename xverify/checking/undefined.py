@@ -1,4 +1,4 @@
-"""Input cases for which an output has no value at all, such as 0/0 for zeros: nothing can be compared there."""
+"""Input cases in which nothing can be compared: an output has no value at all, or rounding decides what is selected."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..results.records import Error, TensorError
+from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 
 FEW = 4096  # values that are looked at first; most outputs have a finite one among them
@@ -41,3 +43,26 @@ def _nowhere(exact: Array, own: Array) -> bool:
 def _somewhere(array: Array) -> bool:
     flat = array.reshape(-1)
     return bool(np.isfinite(flat[:FEW]).any() or np.isfinite(flat).any())
+
+
+def undecided_cases(error: Error, undecided: Mapping[str, str]) -> dict[int, str]:
+    """Case -> the selection that explains all that differs in it, and the output; only cases in which something differs.
+
+    undecided: "case/output" -> a selection that rounding may change.
+    """
+    found: dict[int, str] = {}
+    for case in {each.case for each in error.tensors}:
+        away = [each for each in error.tensors if each.case == case and _differs(each)]
+        keys = [f"{case}/{each.output}" for each in away]
+        if keys and all(key in undecided for key in keys):
+            found[case] = f"{undecided[keys[0]]} (output {away[0].output})"
+    return dict(sorted(found.items()))
+
+
+def told_undecided(found: Mapping[int, str]) -> list[str]:
+    """A sentence on each case that is left out because rounding may select otherwise."""
+    return [f"input case {case} is left out: rounding may change {says} there" for case, says in found.items()]
+
+
+def _differs(tensor: TensorError) -> bool:
+    return tensor.verdict is None or tensor.verdict not in (Verdict.IDENTICAL, Verdict.EQUAL, Verdict.UNTESTED)

@@ -272,6 +272,11 @@ def _floating(
         return TensorError(case, name, reason=reason)
     if not differences.values:
         return TensorError(case, name, reason=f"output {name!r} {NO_FINITE_VALUE}")
+    beyond = np.isinf(theirs) & np.isfinite(single)
+    if beyond.any():
+        most = f"{np.abs(single[beyond]).max():.3g}"
+        reason = f"output {name!r} is {ours.dtype}, and the reference's values, up to {most}, are beyond its range"
+        return TensorError(case, name, reason=reason)
     size, noise, error = rms(theirs), rms(single, theirs), rms(ours, theirs)
     if not math.isfinite(noise):
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"

@@ -106,11 +106,13 @@ class GraphWork(Group):
         """Compute the outputs of every case in float64, with the noise of their values."""
         from ..replay.graph.judge.itemwise import noise_of_one_item
         from ..replay.graph.judge.noise import noise
+        from ..replay.graph.judge.overflow import Overflow
         from ..replay.graph.judge.witness import hidden, unmoved
 
         graph, itemwise = self.graph_of(request.file), not request.cases and not request.state
         results: dict[str, Array] = {}
         noises: dict[str, Array] = {}
+        undecided, overflows = dict[str, str](), dict[str, str]()
         fed: dict[str, Value] = {}
         done, seconds, stays, single = 0, 0.0, False, None
         for case, inputs in self._affordable(request.inputs, request.enough):
@@ -118,9 +120,14 @@ class GraphWork(Group):
                 continue
             begun, done = self.state.clock(), case + 1
             how = request.seed, request.samples
-            computed = noise_of_one_item(graph, inputs, *how, request.approximated) if itemwise else None
+            overflow = Overflow(graph)
+            computed = (
+                noise_of_one_item(graph, inputs, *how, request.approximated, overflow.visit) if itemwise else None
+            )
             if computed is None:
-                itemwise, computed = False, noise(graph, inputs, *how, approximated=request.approximated, fed=fed)
+                itemwise, overflow = False, Overflow(graph)
+                computed = noise(graph, inputs, *how, approximated=request.approximated, fed=fed, watch=overflow.visit)
+            overflows |= {str(case): overflow.says} if overflow.says else {}
             returned = {name: computed[output].value for name, output in request.state.items()}
             fed = {name: value for name, value in returned.items() if value is not None}
             if request.witness and case == 0:
@@ -130,13 +137,14 @@ class GraphWork(Group):
                 single = None if stays else hidden(graph, inputs, computed, request.seed, most)
             for name, found in computed.items():
                 key = case_key(case, name)
+                undecided |= {key: found.undecided} if found.undecided else {}
                 if np.asarray(found.exact).dtype.kind not in TEXTS:
                     results[key] = np.asarray(found.exact)
                     noises[key] = np.asarray(found.noise)
             seconds = self.state.clock() - begun
         npz.save_file(results, Path(request.path))
         npz.save_file(noises, Path(request.noise))
-        return GraphEvaluated(done, seconds, stays, None if single is None else Hidden(*single))
+        return GraphEvaluated(done, seconds, stays, None if single is None else Hidden(*single), undecided, overflows)
 
     def _affordable(self, file: str, enough: float) -> Iterator[tuple[int, dict[str, Array]]]:
         """The input cases with their numbers: LEAST_CASES, and others until the caller has worked so many seconds on them.

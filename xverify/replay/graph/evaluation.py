@@ -226,15 +226,21 @@ class Evaluation:
 
 
 def evaluate(
-    graph: Graph, inputs: Mapping[str, Any], visit: Callable[[Node, Mapping[str, Any]], None] | None = None
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    visit: Callable[[Node, Mapping[str, Any]], None] | None = None,
+    watch: After | None = None,
 ) -> Named:
     """The exact outputs of a graph: floating-point values in float64, everything else in its own type.
 
     inputs: an array for each input by name.
     visit: called after each node with the node and its outputs by name. Values are not kept after their last use.
+    watch: the same, with the node, its inputs and its outputs.
     """
 
-    def after(node: Node, _: Sequence[Value | None], outputs: Sequence[Value]) -> None:
+    def after(node: Node, arguments: Sequence[Value | None], outputs: Sequence[Value]) -> None:
+        if watch is not None:
+            watch(node, arguments, outputs)
         if visit is not None:
             visit(node, {name: value.exact for name, value in zip(node.outputs, outputs) if name})
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....verdict.sizes import rms
 from ....verdict.tables import spread, stands_for_others
-from ..evaluation import ERRORS, evaluate
+from ..evaluation import ERRORS, After, evaluate
 from ..kinds import QUANTISING
 from ..model import Graph
 from ..values import is_float
@@ -30,7 +30,12 @@ DECIDING = QUANTISING | {
 
 
 def noise_of_one_item(
-    graph: Graph, inputs: Mapping[str, Any], seed: int, samples: int, approximated: Collection[str]
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    seed: int,
+    samples: int,
+    approximated: Collection[str],
+    watch: After | None = None,
 ) -> dict[str, OutputNoise] | None:
     """The exact outputs of a graph with their noise, as ``noise.noise`` returns them, without the values of every pass.
 
@@ -47,7 +52,7 @@ def noise_of_one_item(
         return None
     if not all(_is_enough(each.exact) and stands_for_others(each.exact, each.noise) for each in measured.values()):
         return None
-    exact = evaluate(graph, inputs)
+    exact = evaluate(graph, inputs, watch=watch)
     if not all(_first_is(exact.get(key), each.exact) for key, each in measured.items()):
         return None
     return {

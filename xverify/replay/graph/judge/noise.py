@@ -11,14 +11,14 @@ import numpy as np
 
 from ....float64.rounding import Noise
 from ....verdict.local import sampled
-from ..evaluation import EXACT, OWN, Evaluation, Scope, given
+from ..evaluation import EXACT, OWN, After, Evaluation, given
 from ..kinds import QUANTISING, has_float
 from ..model import Graph, Node
 from ..values import Named, Value, convert, unit_roundoff
 from .perturbed import Perturbed
+from .selections import Selections, uncertain
 
 SAMPLES = 4  # perturbed evaluations
-DECISION = 10.0  # noise floors; a decision with a smaller margin may fall the other way
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,14 @@ class OutputNoise:
         numbers 0, and infinity where rounding may change the decision.
     dtype: the type that the file declares.
     value: the output in every pass; None where only a part of the output was computed in all of them.
+    undecided: the selection that it follows from and rounding may change, in words; "" where there is none.
     """
 
     exact: Any
     noise: Any
     dtype: np.dtype[Any] | None
     value: Value | None = None
+    undecided: str = ""
 
 
 def noise(
@@ -46,6 +48,7 @@ def noise(
     own: bool = True,
     approximated: Collection[str] = (),
     fed: Mapping[str, Value] | None = None,
+    watch: After | None = None,
 ) -> dict[str, OutputNoise]:
     """The exact outputs of a graph with their noise. One pass evaluates the graph exactly and with perturbations, side by side.
 
@@ -55,19 +58,25 @@ def noise(
     approximated: names of nodes whose error is that of an approximation; see ``approximations``.
     fed: inputs that have a value of their own in every pass, in the place of those of ``inputs``: outputs of an earlier call of
         this function with the same passes.
+    watch: called after each node with the node, its inputs and its outputs.
     """
     perturbed = [Perturbed(Noise(seed + index), True, approximated) for index in range(samples)]
-    uncertain: Named = {}
+    vague, selections = Named(), Selections(graph, samples)
 
     def after(node: Node, arguments: Sequence[Value | None], outputs: Sequence[Value]) -> None:
+        selections.visit(node, arguments, outputs)
+        if watch is not None:
+            watch(node, arguments, outputs)
         for index, (name, value) in enumerate(zip(node.outputs, outputs)):
             if name in graph.outputs and not value.is_float and isinstance(value.exact, np.ndarray):
-                uncertain[name] = _uncertain(graph, node, arguments, value, index, samples)
+                vague[name] = _uncertain(graph, node, arguments, value, index, samples)
 
     evaluation = Evaluation([EXACT, *perturbed, *([OWN] if own else [])], after)
     found = evaluation.run(graph, {**given(evaluation, graph, inputs), **(fed or {})})
     return {
-        own: OutputNoise(each.exact, _noise(each, samples, uncertain.get(own)), each.dtype, each)
+        own: OutputNoise(
+            each.exact, _noise(each, samples, vague.get(own)), each.dtype, each, selections.of_output(name)
+        )
         for name, value in zip(graph.outputs, found)
         if value is not None
         for own, each in _tensors(name, value)
@@ -103,28 +112,8 @@ def _uncertain(
 ) -> Any:
     """Where a decision changes when the noise of its inputs is DECISION times as large."""
     changes = np.zeros(np.shape(value.exact), bool)
-    if node.op in QUANTISING:
-        for each in value.by_pass[1 : 1 + samples]:
-            changes |= each != value.exact
-        return changes
-    if not has_float(arguments):
-        return changes
-    alone = Evaluation()
-    scope = Scope(graph, {}, None, alone)
-    for sample in range(1, 1 + samples):
-        for size in (DECISION, -DECISION):
-            moved = [_amplified(argument, sample, size) for argument in arguments]
-            again = alone.step(node, moved, scope)
-            if np.shape(again[index].exact) == changes.shape:
-                changes |= again[index].exact != value.exact
+    if node.op not in QUANTISING:
+        return uncertain(graph, node, arguments, value, index, samples) if has_float(arguments) else changes
+    for each in value.by_pass[1 : 1 + samples]:
+        changes |= each != value.exact
     return changes
-
-
-def _amplified(value: Value | None, sample: int, size: float) -> Value | None:
-    if value is None or not value.is_float or not isinstance(value.exact, np.ndarray):
-        return None if value is None else Value((value.exact,), value.dtype)
-    with np.errstate(invalid="ignore"):
-        moved = value.exact + size * (value.by_pass[sample] - value.exact)
-    # A value that is finite in the exact pass alone is undetermined: it may be above any other, or below.
-    beyond = np.where(np.isfinite(value.exact), np.copysign(np.inf, size), value.exact)
-    return Value((np.where(np.isfinite(moved), moved, beyond),), value.dtype)

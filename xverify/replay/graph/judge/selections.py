@@ -1,0 +1,100 @@
+"""Finds the outputs of a graph that follow from a selection which rounding may change: a best class, or the boxes that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....verdict.limits import UNIT
+from ..evaluation import Evaluation, Scope
+from ..kinds import has_float
+from ..model import Graph, Node
+from ..values import Value
+
+DECISION = 10.0  # noise floors; a decision with a smaller margin may fall the other way
+# Operators that select -> the place of the output that tells what.
+SELECTING = {"ArgMax": 0, "ArgMin": 0, "TopK": 1, "NonMaxSuppression": 0}
+COMPARING = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+POSITIONS = ("Compress", "NonZero")  # what they return has another size where a truth value is another one
+
+
+class Selections:
+    """Follows selections through an evaluation of a graph. samples: number of perturbed passes, which stand behind the exact one.
+
+    by: name of a value -> the selection that it follows from and rounding may change, in words.
+    """
+
+    def __init__(self, graph: Graph, samples: int) -> None:
+        self.graph, self.samples = graph, samples
+        self.by: dict[str, str] = {}
+        self.truths: dict[str, str] = {}  # the same for truth values, which count where they decide on a size
+        self.sized = any(node.op in POSITIONS for node in graph.nodes)
+
+    def visit(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
+        """Look at one node with its values."""
+        before = next((self.by[name] for name in node.inputs if name in self.by), "")
+        truth = next((self.truths[name] for name in node.inputs if name in self.truths), "")
+        if before or (truth and node.op in POSITIONS):
+            self.by.update(dict.fromkeys(node.outputs, before or truth))
+        elif node.op in SELECTING:
+            place = SELECTING[node.op]
+            if self._may_change(node, inputs, outputs, place):
+                self.by[node.outputs[place]] = f"what {node.op} {node.name!r} selects"
+        elif truth or (self.sized and node.op in COMPARING and self._may_change(node, inputs, outputs, 0)):
+            says = truth or f"the comparison {node.op} {node.name!r}"
+            self.truths.update(dict.fromkeys(node.outputs, says))
+
+    def of_output(self, name: str) -> str:
+        """The selection that an output of the graph follows from, in words; "" for none.
+
+        A selection that is itself an output of a known size is compared value by value, without those that may change.
+        """
+        node = self.graph.makers.get(name)
+        alone = node is not None and node.op in SELECTING and node.op != "NonMaxSuppression"
+        return "" if alone else self.by.get(name, "")
+
+    def _may_change(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value], place: int) -> bool:
+        if not has_float(inputs) or place >= len(outputs):
+            return False
+        exact = outputs[place].exact
+        return any(not np.array_equal(each, exact) for each in others(self.graph, node, inputs, place, self.samples))
+
+
+def others(graph: Graph, node: Node, inputs: Sequence[Value | None], place: int, samples: int) -> Iterator[Any]:
+    """What a node decides when the noise of its inputs is DECISION times as large. place: of the output."""
+    alone = Evaluation()
+    scope = Scope(graph, {}, None, alone)
+    for sample in range(1, 1 + samples):
+        for size in (DECISION, -DECISION):
+            moved = [_amplified(each, sample, size) for each in inputs]
+            if node.op == "NonMaxSuppression":  # nothing says which of two equal scores comes first
+                moved[1] = _without_ties(moved[1], sample)
+            yield alone.step(node, moved, scope)[place].exact
+
+
+def _amplified(value: Value | None, sample: int, size: float) -> Value | None:
+    if value is None or not value.is_float or not isinstance(value.exact, np.ndarray):
+        return None if value is None else Value((value.exact,), value.dtype)
+    with np.errstate(invalid="ignore"):
+        moved = value.exact + size * (value.by_pass[sample] - value.exact)
+    # A value that is finite in the exact pass alone is undetermined: it may be above any other, or below.
+    beyond = np.where(np.isfinite(value.exact), np.copysign(np.inf, size), value.exact)
+    return Value((np.where(np.isfinite(moved), moved, beyond),), value.dtype)
+
+
+def _without_ties(value: Value | None, seed: int) -> Value | None:
+    if value is None:
+        return None
+    drawn = np.random.default_rng(seed).uniform(-UNIT, UNIT, np.shape(value.exact))
+    return Value((value.exact * (1 + drawn),), value.dtype)
+
+
+def uncertain(graph: Graph, node: Node, inputs: Sequence[Value | None], value: Value, place: int, samples: int) -> Any:
+    """Where one output of a node may change, value by value."""
+    changes = np.zeros(np.shape(value.exact), bool)
+    for other in others(graph, node, inputs, place, samples):
+        if np.shape(other) == changes.shape:
+            changes |= other != value.exact
+    return changes
