@@ -303,10 +303,11 @@ def test_the_options_that_python_lacks_are_those_that_the_page_names(command):
 
 
 def test_every_field_of_the_result_file_is_described():
-    from xverify.results import conditions, precision, records
+    from xverify.results import conditions, plan, precision, records
 
     kinds = [
         *(precision.Precision, precision.Quantisation, precision.LayerCost),
+        *(plan.Plan, plan.PlannedFile, plan.PlannedLayer),
         *(records.Result, records.Row, records.Error, records.TensorError, records.Layers, records.LayerError),
         *(
             records.Speed,

@@ -14,8 +14,10 @@ from ..progress import Listener
 from ..reference.build import Prepared
 from ..results import validation
 from ..results.layers import Layers
+from ..results.plan import Plan
 from ..results.precision import Precision, Quantisation
 from ..results.records import ReferenceSummary, WeightsSummary
+from ..weights.canonical import Array
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .computing import Cases, Computed
@@ -122,6 +124,8 @@ class Target:
     file: the reference, when it is a file; judged: whether its runtime computes what it says, when it is timed.
     source: what the reference is built from, when it is a model.
     about_weights: a sentence about the weights of a file that is DIFFERENT; "" where nothing is to be told.
+    plan: of the file that is checked; None for a file without one. beside: the files of the plan, in order; None for the
+        one that is checked, and for one that is not timed.
     """
 
     cases: Cases
@@ -130,11 +134,25 @@ class Target:
     judged: Judged | None = None
     source: ModelSource | None = None
     about_weights: Callable[[Opened], str] = _nothing
+    plan: Plan | None = None
+    beside: tuple[Beside | None, ...] = ()
 
     @property
     def opened(self) -> Opened | None:
         """The reference in its worker, when it is a file."""
         return self.file.opened if self.file else None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A file that is timed beside the one that is checked, and is computed by the same runtime from the same inputs.
+
+    label: what it is, in a few words. outputs: "case/name" -> its output, of the first case.
+    """
+
+    label: str
+    path: Path
+    outputs: Mapping[str, Array]
 
 
 @dataclass(frozen=True)

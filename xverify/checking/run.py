@@ -57,7 +57,8 @@ def check_files(
     known_files = reference.files if reference is not None else ()
     graphs = _graph_worker(context, (*files, *known_files))
     checked, known = Check(context, files, reference, graphs).execute()
-    result = replace(result_of(context, paths, checked, known, wanted), created=created)
+    plan = given.plan if given is not None else None
+    result = replace(result_of(context, paths, checked, known, wanted), created=created, plan=plan)
     if settings.reproducer is not None:
         result = with_reproducers(result, checked, Path(settings.reproducer))
     if settings.time and not isinstance(known.target, Absent):

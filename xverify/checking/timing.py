@@ -17,18 +17,20 @@ from ..engine.process_runs import ProcessRuns
 from ..errors import Failed, SubjectError
 from ..framework.modelfile import Tensor
 from ..processes import allocator
-from ..results.records import INTERRUPTED, Error, Result, Row, Settings, overall
-from ..results.verdicts import SEVERITY, Outcome
+from ..results.plan import Plan
+from ..results.records import INTERRUPTED, Error, Result, Row, Settings, Speed, overall
+from ..results.verdicts import SEVERITY, Outcome, Verdict
 from ..timing.noise import Seen
 from ..weights import npz
 from ..workload.keys import case_key
 from ..workload.options import ALLOCATORS, EFFORTS
 from ..workload.request import Request
-from .candidate import REFERENCE, Checked, Context, ModelSource, Target
+from .candidate import REFERENCE, Beside, Checked, Context, Evaluated, ModelSource, Target
 from .computing import FIRST
 from .figures import Condition, unmet
 from .judge import conversion, exact_conversion
 from .report import questions, row_of
+from .subject import File
 from .timed import Before, FileSource, ReferenceSource, TimedRow, first_case
 
 CHANNELS = {1, 3, 4}  # an input of four axes with so many channels is taken for images
@@ -55,9 +57,13 @@ def time_files(
     settings = _settings(context, result)
     rows = (*_reference_row(context, target), *result.rows)
     one = _one_item(checked, target)
-    timed = _timed_rows(context, replace(settings, cases=1), rows, checked, target, wanted, one)
+    request = replace(settings, cases=1)
+    timed = _timed_rows(context, request, rows, checked, target, wanted, one)
+    timed += _timed_beside(context, request, checked[0], target, one)
     notes = list(filter(None, [allocator.without_effect()]))
-    return FileTiming(context, replace(result, settings=settings, item=one), rows, timed, notes).execute()
+    result = replace(result, settings=settings, item=one)
+    beside = target.beside if target is not None else ()
+    return FileTiming(context, result, rows, timed, notes, beside).execute()
 
 
 def _settings(context: Context, result: Result) -> Settings:
@@ -144,9 +150,7 @@ def _before(checked: Checked, rows: Sequence[Row], wanted: Sequence[Condition], 
     evaluated, error = checked.evaluated, rows[-1].error
     if checked.failure is not None or evaluated is None or error is None:
         return checked.failure or Failed("nothing was computed")
-    names = {case_key(FIRST, tensor.name) for tensor in evaluated.opened.signature.inputs}
-    cases = npz.OnDisk(evaluated.computed.inputs)
-    npz.save_file({key: cases[key] for key in cases if key in names}, inputs)
+    _write_first_case(evaluated, inputs)
     others = [row.error for row in rows[:-1] if row.error]
     return Before(
         error,
@@ -157,17 +161,51 @@ def _before(checked: Checked, rows: Sequence[Row], wanted: Sequence[Condition], 
     )
 
 
+def _write_first_case(evaluated: Evaluated, path: Path) -> None:
+    """Write the first input case, under the names of the file."""
+    names = {case_key(FIRST, tensor.name) for tensor in evaluated.opened.signature.inputs}
+    cases = npz.OnDisk(evaluated.computed.inputs)
+    npz.save_file({key: cases[key] for key in cases if key in names}, path)
+
+
+def _timed_beside(
+    context: Context, request: Request, checked: Checked, target: Target | None, one: str
+) -> Iterator[TimedRow]:
+    """The other files of a plan, on the runtime of the file that is checked. Their speeds count whatever their errors are."""
+    evaluated, inputs = checked.evaluated, context.space / "timed-beside.npz"
+    if target is None or evaluated is None or not any(target.beside):
+        return
+    _write_first_case(evaluated, inputs)
+    request = replace(request, batch=_batch(evaluated.cases.tensors, one))
+    for each in filter(None, target.beside):
+        file = File(each.label, each.path, checked.file.form, checked.file.worker)
+        source = FileSource(context, file, inputs)
+        before = Before(Error(Verdict.EQUAL), None, each.outputs)
+        yield TimedRow(each.label, context, request, source, source.worker, before)
+
+
 def _batch(tensors: Sequence[Tensor], one: str) -> int:
     """Items of a call. one: what one item is called."""
     return batch_and_item(tensors)[0] if one == "image" else 1
 
 
 class FileTiming:
-    """Times the rows of a check. result: without speeds. rows: with that of the reference. notes: of the timing."""
+    """Times the rows of a check.
+
+    result: without speeds. rows: with that of the reference. files: of all rows, then those of ``beside``. notes: of the timing.
+    beside: see ``Target``.
+    """
 
     def __init__(
-        self, context: Context, result: Result, rows: Sequence[Row], files: Sequence[TimedRow], notes: list[str]
+        self,
+        context: Context,
+        result: Result,
+        rows: Sequence[Row],
+        files: Sequence[TimedRow],
+        notes: list[str],
+        beside: Sequence[Beside | None] = (),
     ) -> None:
+        self.beside = beside
         self.context, self.result, self.rows, self.files, self.notes = context, result, rows, files, notes
         self.background = ThreadPoolExecutor(max_workers=min(2, host.cores()))
         request = replace(result.settings, cases=1)
@@ -235,12 +273,26 @@ class FileTiming:
             self.result,
             rows=tuple(rows),
             verdict=self._verdict(rows),
+            plan=self._plan(rows, (speed for _, speed in timed)),
             settings=replace(self.result.settings, batch=self.files[0].request.batch),
             notes=(*self.result.notes, *self.notes),
             timeline={**self.result.timeline, "unavoidable_seconds": unavoidable},
             noise=self.runs.noise.describe(),
             complete=complete,
         )
+
+    def _plan(self, rows: Sequence[Row], speeds: Iterator[Speed | None]) -> Plan | None:
+        """The plan with the speed of each file. rows: with speeds. speeds: of the files beside the chosen one, in order."""
+        plan, asked = self.result.plan, self.result.tasks[-1]
+        if plan is None:
+            return None
+        first = self.result.rows[0].subject
+        own = next((row.speed for row in rows if (row.subject, row.task) == (first, asked)), None)
+        files = (
+            replace(file, speed=own if file.chosen else next(speeds, None) if beside else None)
+            for file, beside in zip(plan.files, self.beside)
+        )
+        return replace(plan, files=tuple(files))
 
     def _verdict(self, rows: Sequence[Row]) -> Outcome:
         """The verdict on the whole check, with what was found while the files were timed. It is never better than before."""

@@ -18,6 +18,8 @@ EXAMPLE = """examples:
       the folder's tensorflow.py with the weights of the reference
   xverify convert ./my_port --quantize int8 --accept "top1>=0.99" int8.onnx
       the suffix tells the format; the figures decide
+  xverify convert resnet18 --quantize int8 --keep auto --accept "sqnr>=30" mixed.onnx
+      as few layers stay in float32 as the figures need
   xverify convert torch=model.py:build --shape x=1x3x224x224 --to openvino m.xml
   xverify convert resnet18 --to onnx --time resnet18.onnx
       also time the file beside the model it was made of

@@ -16,6 +16,7 @@ from ..progress import Listener
 from ..results.file import write
 from ..results.records import Result
 from ..workload.declaration import build, check, declared
+from . import keeping
 from .options import ConvertSettings, handed_on
 from .run import Conversion
 from .target import target
@@ -55,6 +56,8 @@ def convert(
     made += [Output("--reproducer", Path(checking.reproducer))] if checking.reproducer is not None else []
     read = reads.of_run([model], SETTINGS, values)
     chosen = target(asked.to, out, asked.quantize, asked.force, read, made)
+    if asked.keep is not None:
+        keeping.check(asked.keep, asked.quantize, checking.accept, chosen.form)
     with temporary_folder() as space:
         result = Conversion(chosen, asked, checking, listener or Listener(), space).execute(str(model))
     if json is not None:

@@ -21,6 +21,7 @@ from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..weights import npz
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
+from .planner import Planned
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,20 @@ class Against:
         return f"{self.folder.name} in {self.request.reference}, {self.truth.precision}, with the same weights"
 
 
-def check(path: Path, against: Against, settings: CheckSettings, made: str, listener: Listener) -> Result:
-    """Check a file, which was converted from a reference. made: how it was made, a sentence for the report."""
+def check(
+    path: Path, against: Against, settings: CheckSettings, made: str, listener: Listener, planned: Planned | None = None
+) -> Result:
+    """Check a file, which was converted from a reference.
+
+    made: how it was made, a sentence for the report. planned: the plan of its precisions; None without one.
+    """
     # The check has its reference already, so it opens no file for it.
     asked = replace(settings, against=against.prepared.inputs)
     with temporary_folder() as space:
-        result = check_files([path], asked, listener, space, against.target())
+        target = against.target()
+        if planned is not None:
+            target = replace(target, plan=planned.plan, beside=planned.beside)
+        result = check_files([path], asked, listener, space, target)
     reference = summary.reference(against.request, against.prepared, None, against.truth, against.truth.layers)
     command = result.settings.asked.changed(against=against.source)
     return replace(
@@ -97,8 +106,11 @@ def conclusion(result: Result, accept: str | None = None) -> str:
     found = [f"{row.error.verdict}{row.at_precision}" if row.error else row.status for row in rows]
     words = ", ".join(f"{row.framework} {each}" for row, each in zip(rows, found)) if len(rows) > 1 else str(found[0])
     speeds = [_speed(row) for row in rows if row.counted is not None and row.counted.ratio]
+    plan = result.plan
     if accept and result.verdict == Outcome.PASS:
         words += f", accepted by {accept}"
+    if plan is not None:
+        words += f", {sum(layer.kept for layer in plan.layers)} of {len(plan.layers)} layers in float32"
     return f"converted, checked: {words}" + "".join(f", {each}" for each in speeds)
 
 

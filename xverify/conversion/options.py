@@ -31,6 +31,10 @@ class ConvertSettings:
         None, "int8: weights and activations in 8 bits; float16: weights in 16 bits", group=WHAT, metavar="PRECISION",
         choices=QUANTIZATIONS, unset="float32",
     )  # fmt: skip
+    keep: str | None = option(
+        None, "layers that stay in float32: names, with commas between; auto: the fewest with which the conditions of "
+        "--accept hold; ONNX only", group=WHAT, metavar="LAYERS", unset="none",
+    )  # fmt: skip
     exporter: str = option(
         EXPORTERS[0], f"torch's exporter of ONNX, one of: {', '.join(EXPORTERS)}", group=WHAT, metavar="NAME",
         choices=EXPORTERS,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from .. import host, messages
@@ -16,7 +17,7 @@ from ..errors import Failed, NotInstalled, Unsupported, UsageError
 from ..framework import converter, discovery
 from ..framework.adapter import Framework
 from ..framework.converter import Step
-from ..messages.conversion import Convert
+from ..messages.conversion import Convert, FindLayers
 from ..processes.command import interpreter
 from ..processes.worker import Worker
 from ..progress import Listener
@@ -29,7 +30,9 @@ from ..workload.options import OWN_WEIGHTS, RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import checked, source
+from .keeping import AUTO, named_layers
 from .options import PROBE_WEIGHTS, ConvertSettings
+from .planner import Mixing, Planned, Planner
 from .target import Target
 
 
@@ -70,11 +73,13 @@ class Conversion:
                 worker.close()
             if exact.unusable:
                 raise Failed(exact.unusable)
+            against = checked.Against(text, folder, request, prepared, exact)
+            planned = self._planned(against, staged) if self.settings.keep == AUTO else None
             self.target.take(staged)
-        against = checked.Against(text, folder, request, prepared, exact)
+        says = says if planned is None else [*says[:-1], planned.says]
         made = f"{folder.name} was converted by {', then '.join(says)}; weights: {prepared.weights_source}"
         self.listener.phase(self.target.path.name, "checking it against the reference in float64")
-        return checked.check(self.target.path, against, self.checking, made, self.listener)
+        return checked.check(self.target.path, against, self.checking, made, self.listener, planned)
 
     # -- before anything starts ---------------------------------------------------------------------------------------
 
@@ -135,8 +140,7 @@ class Conversion:
         steps = self.target.form.steps(self.settings.quantize)
         says, made = [], None
         for index, step in enumerate(steps):
-            last = index == len(steps) - 1
-            path = staged / self.target.path.name if last else self.space / f"step-{index}" / "model.onnx"
+            path = staged / self.target.path.name if index == len(steps) - 1 else self._between(index)
             path.parent.mkdir(exist_ok=True)
             self.listener.phase(self.target.path.name, f"converting with {step.framework}")
             if step.framework == process.framework:
@@ -151,27 +155,54 @@ class Conversion:
             made = path
         return says
 
+    def _between(self, index: int) -> Path:
+        """The file that a step makes for the next one. index: of the step."""
+        return self.space / f"step-{index}" / "model.onnx"
+
     def _step(
         self, step: Step, process: ReferenceProcess, prepared: Prepared, worker: Worker, made: Path | None, path: Path
     ) -> str:
         """Do one step. made: the file of the step before."""
         if step.builds:
             worker.ask(messages.Load(path=str(prepared.weights)))
-        spec = process.folder.spec
-        return worker.ask(
-            Convert(
-                to=self.target.form.name,
-                method=step.method,
-                inputs=str(prepared.inputs),
-                names=tuple(spec.inputs),
-                outputs=tuple(spec.outputs),
-                path=str(path),
-                source=None if step.builds else str(made),
-                quantize=self.settings.quantize,
-                exporter=self.settings.exporter,
-                traces=not spec.control_flow,
-            )
+        keep: tuple[str, ...] = ()
+        asked, wanted = self.settings.keep, self.settings.quantize
+        if asked is not None and asked != AUTO and wanted is not None and not step.builds:
+            layers = worker.ask(FindLayers(self.target.form.name, str(made), wanted))
+            keep = named_layers(asked, layers)
+        return worker.ask(self._question(step, process.folder, prepared, made, keep, path))
+
+    def _question(
+        self, step: Step, folder: ModelFolder, prepared: Prepared, made: Path | None, keep: Sequence[str], path: Path
+    ) -> Convert:
+        """The request for one step. made: the file of the step before. keep: the names of the layers that stay in float32."""
+        spec = folder.spec
+        return Convert(
+            to=self.target.form.name,
+            method=step.method,
+            inputs=str(prepared.inputs),
+            names=tuple(spec.inputs),
+            outputs=tuple(spec.outputs),
+            path=str(path),
+            source=None if step.builds else str(made),
+            quantize=self.settings.quantize,
+            exporter=self.settings.exporter,
+            traces=not spec.control_flow,
+            keep=tuple(keep),
         )
+
+    def _planned(self, against: checked.Against, staged: Path) -> Planned:
+        """Choose the layers that stay in float32, and write the file again."""
+        form, precision, label = self.target.form, self.settings.quantize or "", self.target.path.name
+        steps, space = form.steps(precision), self.space / "planned"
+        source, last = self._between(len(steps) - 2), steps[-1]
+        space.mkdir()
+        with self._worker(discovery.load(last.framework), "planner") as worker:
+            layers = worker.ask(FindLayers(form.name, str(source), precision))
+            question = partial(self._question, last, against.folder, against.prepared, source)
+            mixing = Mixing(worker, question, source, layers, precision)
+            planner = Planner(mixing, against.target(), self.checking, self.listener, label, space)
+            return planner.execute(staged / label)
 
     def _worker(self, adapter: type[Framework], name: str) -> Worker:
         folder = self.space / name

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
+from xverify.converters._onnx_layers import layers_of, named, nodes_of, shield, without_double_casts
 from xverify.framework.adapter import Array
-from xverify.framework.converter import DYNAMO, FLOAT16, INT8, Converter, Job, Step, need
+from xverify.framework.converter import DYNAMO, FLOAT16, INT8, Converter, Job, Layer, Step, need
 
 LARGEST = 1.8e9  # bytes of weights in one file; a file of protobuf holds 2 GiB at most
 
@@ -15,12 +18,23 @@ class Adapter(Converter):
     name = "onnx"
     title = "ONNX file"
     suffixes = (".onnx",)
+    mixes = True
 
     @classmethod
     def steps(cls, quantize: str | None) -> tuple[Step, ...]:
         export = Step("torch", "export")
         more = {FLOAT16: (Step("onnxruntime", "halve", False),), INT8: (Step("onnxruntime", "quantize", False),)}
         return (export, *more.get(quantize or "", ()))
+
+    @classmethod
+    def layers(cls, source: Path, quantize: str) -> tuple[Layer, ...]:
+        import onnx
+
+        if quantize == FLOAT16:
+            return layers_of(named(onnx.load(source, load_external_data=False)).graph)
+        from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+        return layers_of(onnx.load(_prepared(source)).graph, {*QDQRegistry, *QLinearOpsRegistry})
 
     @classmethod
     def export(cls, job: Job) -> str:
@@ -54,18 +68,22 @@ class Adapter(Converter):
         from onnxruntime.transformers.float16 import convert_float_to_float16
         from onnxruntime.transformers.onnx_model import OnnxModel
 
-        model = OnnxModel(convert_float_to_float16(onnx.load(job.source), keep_io_types=True))
+        source = named(onnx.load(job.source))
+        kept = nodes_of(layers_of(source.graph), job.keep) if job.keep else []
+        model = OnnxModel(convert_float_to_float16(source, keep_io_types=True, node_block_list=kept))
+        if kept:
+            without_double_casts(model.model.graph)
         model.topological_sort()  # the converter appends its Cast nodes at the end
         onnx.save(model.model, job.path)
         version = job.framework.ort.__version__
-        return f"onnxruntime.transformers.float16 of onnxruntime {version}; inputs and outputs stay float32"
+        return f"onnxruntime.transformers.float16 of onnxruntime {version}; inputs and outputs stay float32{_kept(job)}"
 
     @classmethod
     def quantize(cls, job: Job) -> str:
         """Quantise an ONNX file to 8 bits, weights and activations, with the input cases for calibration."""
         need("sympy", "ONNX Runtime's quantisation")
+        import onnx
         from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-        from onnxruntime.quantization.shape_inference import quant_pre_process
 
         class Cases(CalibrationDataReader):
             def __init__(self, cases: Iterator[dict[str, Array]]) -> None:
@@ -75,19 +93,46 @@ class Adapter(Converter):
                 return next(self.cases, None)
 
         assert job.source is not None
-        prepared = job.source.with_name("prepared.onnx")
-        quant_pre_process(str(job.source), str(prepared), skip_symbolic_shape=True)
+        settings: dict[str, object] = {}
+        if "calibration_cache_path" in inspect.signature(quantize_static).parameters:
+            settings["calibration_cache_path"] = job.source.with_name("ranges.json")  # for further files of this source
+        kept = nodes_of(cls.layers(job.source, INT8), job.keep) if job.keep else []
         quantize_static(
-            str(prepared),
+            str(_prepared(job.source)),
             str(job.path),
             Cases(job.cases()),
             quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             per_channel=True,
+            nodes_to_exclude=kept,
+            **settings,
         )
+        if kept:
+            model = onnx.load(job.path)
+            shield(model.graph, set(kept))
+            onnx.save(model, job.path)
         version, cases = job.framework.ort.__version__, len(list(job.cases()))
         return (
             f"onnxruntime.quantization.quantize_static of onnxruntime {version}: QDQ, activations uint8, weights int8 per channel, "
-            f"calibrated with {cases} input cases"
+            f"calibrated with {cases} input cases{_kept(job)}"
         )
+
+
+def _prepared(source: Path) -> Path:
+    """The file that is quantised, made of the export by ONNX Runtime when it is asked for first. Its nodes have names."""
+    path = source.with_name("prepared.onnx")
+    if not path.exists():
+        import onnx
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        quant_pre_process(str(source), str(path), skip_symbolic_shape=True)
+        model = onnx.load(path)
+        if not all(node.name for node in model.graph.node):
+            onnx.save(named(model), path)
+    return path
+
+
+def _kept(job: Job) -> str:
+    """The layers that stay in float32, for the phrase that a step returns."""
+    return f"; in float32: {', '.join(job.keep)}" if job.keep else ""

@@ -42,6 +42,19 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """A part of a file that can have a precision of its own.
+
+    name: of its first node that computes with weights, or that is delicate otherwise. kind: the operator of this node.
+    nodes: the names of all nodes of the layer.
+    """
+
+    name: str
+    kind: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Job:
     """What a step of a conversion is given, in the worker.
 
@@ -52,6 +65,7 @@ class Job:
     source: the file of the step before; None in a first step. path: where the result is written.
     quantize: "float16", "int8" or None. exporter: which exporter of torch makes ONNX.
     traces: whether the model may be traced, because its control flow does not depend on its input.
+    keep: the names of layers that stay in float32, of those that ``Converter.layers`` tells.
     """
 
     framework: Any  # the adapters of different frameworks have no common attributes
@@ -65,6 +79,7 @@ class Job:
     quantize: str | None
     exporter: str
     traces: bool
+    keep: Sequence[str] = ()
 
     def cases(self) -> Iterator[dict[str, Array]]:
         """The input cases, one after another: name -> array in canonical layout."""
@@ -91,6 +106,8 @@ class Converter:
     folder: ClassVar[bool] = False
     # "float16" or "int8" -> why this conversion is not supported, and what to do instead.
     unsupported: ClassVar[Mapping[str, str]] = {}
+    # Whether layers can stay in float32 where the others get a lower precision; then it defines ``layers``.
+    mixes: ClassVar[bool] = False
 
     @classmethod
     def steps(cls, quantize: str | None) -> tuple[Step, ...]:
@@ -101,6 +118,11 @@ class Converter:
     def parts(cls, path: Path) -> tuple[Path, ...]:
         """The files that belong to a file of this format, the file itself first."""
         return (path,)
+
+    @classmethod
+    def layers(cls, source: Path, quantize: str) -> tuple[Layer, ...]:
+        """The layers of the float32 file before the last step, each of which can stay in float32. It is called in the worker."""
+        raise NotImplementedError
 
 
 def files() -> dict[str, Path]:

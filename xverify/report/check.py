@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from ..results.figures import Figures
 from ..results.records import Result, Row
@@ -54,7 +55,7 @@ def footer(result: Result) -> Iterator[str]:
 
 def agreement(result: Result) -> Iterator[str]:
     """What top-1 and top-5 of a check mean: on how many inputs, and that they are no accuracy."""
-    known = [row for row in result.rows if row.error is not None and _worst(row, "top1", True) is not None]
+    known = [row for row in result.rows if row.error is not None and _worst(row.figures, "top1") is not None]
     if known:
         counts = [row.batch * (row.error.compared // len(row.figures)) for row in known if row.error is not None]
         said = " or ".join(f"{count:,}" for count in sorted(set(counts)))
@@ -76,26 +77,25 @@ def _known(result: Result, column: Column[Row]) -> bool:
     return any(column.cell(row) != numbers.ABSENT for row in result.rows)
 
 
-def _worst(row: Row, name: str, best_is_large: bool) -> float | None:
-    values: list[float | None] = [getattr(figures, name) for figures in row.figures.values()]
+def _worst(figures: Mapping[str, Figures], name: str) -> float | None:
+    values: list[float | None] = [getattr(each, name) for each in figures.values()]
     known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return min(known) if best_is_large else max(known)
+    return (min if FIGURES[name].best_is_large else max)(known, default=None)
 
 
-def _figure(name: str, best_is_large: bool, places: int | None) -> Column[Row]:
-    """The column of one figure, of the worst output."""
+def figure(figures: Mapping[str, Figures], name: str) -> str:
+    """The cell of a figure, of the worst output. figures: output -> its figures."""
+    value, places = _worst(figures, name), FIGURES[name].places
+    if value is None:
+        return numbers.ABSENT
+    if not math.isfinite(value):
+        return "-∞" if value < 0 else "∞"
+    return numbers.error(value) if places is None else numbers.decimals(value, places)
 
-    def cell(row: Row) -> str:
-        value = _worst(row, name, best_is_large)
-        if value is None:
-            return numbers.ABSENT
-        if not math.isfinite(value):
-            return "-∞" if value < 0 else "∞"
-        return numbers.error(value) if places is None else numbers.decimals(value, places)
 
-    return Column(TITLES.get(name, name), cell)
+def _column(name: str) -> Column[Row]:
+    """The column of a figure."""
+    return Column(FIGURES[name].title, lambda row: figure(row.figures, name))
 
 
 def _ratio(row: Row) -> str:
@@ -116,8 +116,24 @@ def _precision(row: Row) -> str:
     return escape(row.precision.name) if row.precision is not None else numbers.ABSENT
 
 
-TITLES = {"sqnr": "SQNR dB", "max_abs": "max |Δ|", "kl": "KL", "top1": "top-1", "top5": "top-5"}
-assert set(TITLES) <= set(Figures.__dataclass_fields__)
+@dataclass(frozen=True)
+class Written:
+    """How a figure is written. title: of its column. places: decimal places; None for two significant digits."""
+
+    title: str
+    best_is_large: bool
+    places: int | None = None
+
+
+FIGURES = {
+    "max_abs": Written("max |Δ|", False),
+    "sqnr": Written("SQNR dB", True, 1),
+    "cosine": Written("cosine", True, 6),
+    "top1": Written("top-1", True, 3),
+    "top5": Written("top-5", True, 3),
+    "kl": Written("KL", False),
+}
+assert set(FIGURES) <= set(Figures.__dataclass_fields__)
 COLUMNS: tuple[Column[Row], ...] = (
     Column("file", lambda row: escape(row.subject), left=True),
     Column("runtime", lambda row: escape(row.framework), left=True),
@@ -125,12 +141,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("precision", _precision, left=True),
     Column("relative error", written("error.rel_rms", numbers.error)),
     Column("residual / noise floor", _ratio, short="× floor"),
-    _figure("max_abs", best_is_large=False, places=None),
-    _figure("sqnr", best_is_large=True, places=1),
-    _figure("cosine", best_is_large=True, places=6),
-    _figure("top1", best_is_large=True, places=3),
-    _figure("top5", best_is_large=True, places=3),
-    _figure("kl", best_is_large=False, places=None),
+    *(_column(name) for name in FIGURES),
     Column("nodes", _nodes),
     Column("verdict", verdict, left=True),
     Column(DETECTION, written("error.detection_limit", numbers.limit), short="would show"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
-from . import charts, conditions, content, headlines, limits, numbers, quantisation, terms, training
+from . import charts, conditions, content, headlines, limits, numbers, plan, quantisation, terms, training
 from .axes import WIDTH
 from .style import has_warnings
 from .text import one_line, pieces
@@ -42,6 +42,7 @@ def page(results: Sequence[Result]) -> str:
         content=content,
         headlines=headlines,
         limits=limits,
+        plans=plan,
         quantisation=quantisation,
         terms=terms,
         training=training,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ..results.records import Result
-from . import content, training
+from . import content, plan, training
 from .tables import Column, markdown
 from .text import LONGEST, one_line, pieces
 
@@ -70,6 +70,7 @@ def _of_result(result: Result) -> Iterator[list[str]]:
     else:
         yield ["There are no rows: nothing was compared."]
     yield from _training(result)
+    yield from _plan(result)
     said = [f"* **{literal(each.subject, LONGEST_NAME)}**: {literal(each.text)}" for each in content.reasons(result)]
     if said:
         yield said
@@ -77,6 +78,15 @@ def _of_result(result: Result) -> Iterator[list[str]]:
     yield ["<details><summary>What was checked, against what, and what it means</summary>"]
     yield lines or ["Nothing was checked."]
     yield ["</details>"]
+
+
+def _plan(result: Result) -> Iterator[list[str]]:
+    """The tables of a plan of precisions, and the sentences on it."""
+    if result.plan is not None:
+        yield [f"### {literal(plan.title(result.plan))}"]
+        yield table(plan.files(result), result.plan.files)
+        yield table(plan.layers(result.plan), plan.shown_layers(result.plan))
+        yield [f"* {literal(line)}" for line in plan.lines(result.plan)]
 
 
 def _training(result: Result) -> Iterator[list[str]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..errors import shown
 from ..results.layers import OUTPUT
-from ..results.records import Result, Row
+from ..results.records import Result, Row, Speed
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from . import numbers
@@ -141,12 +141,13 @@ def columns(result: Result) -> Iterator[Column[Row]]:
 
 
 def _rate(row: Row) -> str:
-    speed = row.speed
-    if speed is None:
-        return numbers.ABSENT
+    return numbers.ABSENT if row.speed is None else rate(row.speed, why_not_counted(row))
+
+
+def rate(speed: Speed, why: str | None) -> str:
+    """The cell of a speed, in items per second with the interval. why: it does not count; None when it does."""
     low, high = speed.fps_ci
     text = numbers.figure(speed.fps)
-    why = why_not_counted(row)
     if why is not None:
         return not_counted(text, why)
     if low is None or high is None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..errors import printable
 from ..results.records import Result
-from . import content, curves, layers, quantisation
+from . import content, curves, layers, plan, quantisation
 from .notes import duration, warnings, where_time_went
 from .rows import details as details_tables
 from .style import coloured
@@ -114,6 +114,7 @@ def report(result: Result, console: Console, by_layer: bool, details: bool) -> N
         console.print(f"  [{style}]{escape(', '.join(labels))}[/]: {escape(reason)}")
     for row in result.rows:
         quantisation.render(row, console, everything=by_layer)
+    plan.render(result, console, everything=by_layer)
     for row in result.rows if by_layer else ():
         layers.render(row, console, reasons=False)
     layers.legend(result.rows if by_layer else (), console)

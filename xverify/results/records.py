@@ -20,6 +20,7 @@ from .conditions import (
 )
 from .figures import Figures
 from .layers import LayerError, Layers, told
+from .plan import Plan
 from .precision import Precision, Quantisation
 from .shown import Shown
 from .speed import Memory, ProcessRun, Sample, Speed
@@ -243,6 +244,7 @@ class Result(Shown):
     complete: False while more process runs are to come.
     receipts: task -> what it was measured with; empty for a single task. ``settings``, ``weights``, ``inputs``, ``reference`` and
         ``noise`` of a run with several tasks are those of its last task.
+    plan: of a conversion that chose the layers that stay in float32: what was tried; None of any other run.
     """
 
     model: str
@@ -263,6 +265,7 @@ class Result(Shown):
     noise: NoiseSummary = field(default_factory=NoiseSummary)
     complete: bool = True
     receipts: dict[str, Receipt] = field(default_factory=dict)
+    plan: Plan | None = None
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import Failed, XverifyError
 from ..framework import converter
-from ..framework.converter import Job
-from ..messages.conversion import Convert
+from ..framework.converter import Converter, Job, Layer
+from ..messages.conversion import Convert, FindLayers
 from ..weights import npz
 from .handlers import Group
 
@@ -32,17 +34,30 @@ class ConversionWork(Group):
             quantize=request.quantize,
             exporter=request.exporter,
             traces=request.traces,
+            keep=request.keep,
         )
         target = converter.load(request.to)
-        try:
+        with self._in_one_line(target):
             says: str = getattr(target, request.method)(job)
-        except (XverifyError, MemoryError):
-            raise
-        except Exception as error:
-            raise Failed(f"the converter to {target.title} failed: {_cause(error)}{state.place(error)}") from error
         if not job.path.exists():
             raise Failed(f"the converter to {target.title} wrote no file")
         return says
+
+    def find_layers(self, request: FindLayers) -> tuple[Layer, ...]:
+        """Find the layers of a float32 file. What a converter raises becomes one line."""
+        target = converter.load(request.to)
+        with self._in_one_line(target):
+            return target.layers(Path(request.source), request.quantize)
+
+    @contextmanager
+    def _in_one_line(self, target: type[Converter]) -> Iterator[None]:
+        """Raise Failed, with one line, for what a converter raises."""
+        try:
+            yield
+        except (XverifyError, MemoryError):
+            raise
+        except Exception as error:
+            raise Failed(f"the converter to {target.title} failed: {_cause(error)}{self.state.place(error)}") from error
 
 
 def _cause(error: Exception) -> str:
