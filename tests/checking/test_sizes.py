@@ -219,3 +219,30 @@ def test_batch_also_means_the_axis_that_has_another_name_of_a_batch():
     assert [each.shape for each in sizes.at(tensors[:1], {"batch": 2})] == [(2, 3, "H", "W")]
     assert sizes.at(tensors, {"batch": 2})[0].shape == ("N", 3, "H", "W")  # an axis without a name is the batch there
     assert sizes.at([Tensor("x", ("seq", "dim"), "float32")], {"batch": 2})[0].shape == ("seq", "dim")
+
+
+def test_a_symbol_of_torch_is_the_batch_where_every_input_begins_with_it():
+    tensors = [Tensor("x", ("s77", "s27", 8), "float32"), Tensor("scale", (), "float32")]
+    assert sizes.at(tensors, {"batch": 2, "s27": 3})[0].shape == (2, 3, 8)
+    other = Tensor("y", ("s3", 8), "float32")
+    assert sizes.at([*tensors, other], {"batch": 2})[0].shape == ("s77", "s27", 8)
+
+
+def without_names(path: Path, file: Path) -> Path:
+    """The same file, whose open axes have no names."""
+    model = onnx.load(file)
+    for each in (*model.graph.input, *model.graph.output):
+        for axis in each.type.tensor_type.shape.dim:
+            axis.ClearField("dim_param")
+    onnx.save(model, path)
+    return path
+
+
+def test_the_sizes_are_those_of_the_file_where_the_reference_calls_its_axes_otherwise(xverify, tmp_path):
+    named, right = mean(tmp_path / "named.onnx", baked=True), mean(tmp_path / "right.onnx", baked=False)
+    file = without_names(tmp_path / "file.onnx", named)
+    done = xverify("check", file, "--against", right, "--sizes", "x:1=16,33", "--json", tmp_path / "r.json")
+    assert done.code == 1, done.out + done.err
+    found = {size: row["error"]["verdict"] for size, row in rows_of(tmp_path, "conversion").items()}
+    assert found.pop("x:1=16") in ("IDENTICAL", "EQUAL")
+    assert found == {"x:1=33": "DIFFERENT"}

@@ -55,7 +55,8 @@ class _OutOfTime(Exception):
 @contextmanager
 def probing(context: Context, opened: Opened) -> Iterator[Worker]:
     """A worker of the runtime in which pieces are tried: the one of the file keeps the file open."""
-    worker = make_worker(opened.label, opened.form, context.space, context.settings, context.listener)
+    settings, listener = context.settings, context.listener
+    worker = make_worker(opened.label, opened.form, context.space, settings, listener, python=opened.python)
     worker.until = context.clock.deadline
     with worker:
         yield worker

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..environments import store as environments
 from ..errors import NotWritten, SubjectError
 from ..processes.worker import Worker
 from ..results.records import Result
@@ -79,10 +77,9 @@ def _proven(context: Context, evaluated: Evaluated, found: Wrong, folder: Path) 
     """The reproducer of a piece, whose script was run as a maintainer of the runtime would."""
     form = evaluated.opened.form
     write_script(folder, form.runtime, found.mode, context.settings.thread_count)
-    chosen = environments.chosen(form)
     left = context.clock.left
     limit = context.settings.timeout if left is None else max(1.0, min(context.settings.timeout, left))
-    command = [chosen.interpreter if chosen else sys.executable, "reproduce.py"]
+    command = [evaluated.opened.worker.python, "reproduce.py"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=limit, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -279,9 +279,11 @@ class Check:
         """
         described = self._described(opened)
         settings, inputs = self.context.settings, opened.signature.inputs
-        tensors = sizes.at(sizes.at(inputs, size), {**chosen.get(opened.path, {}), **size}) if size else inputs
+        tensors = sizes.at(inputs, size)
         if settings.against is not None:
             tensors = with_fixed_sizes(tensors, [each.signature for each in files], settings.shape or {})
+        if size:
+            tensors = sizes.at(tensors, {**chosen.get(opened.path, {}), **size})
         ranges = None
         if settings.inputs is None and settings.input_range is None:
             theirs = [(each.signature, self._described(each).ranges) for each in files]

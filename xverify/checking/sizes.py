@@ -21,6 +21,7 @@ BATCH = "batch"  # also means an axis that has another name of a batch, and the 
 WHOLE = 16  # up to so many combinations are all checked; of more, one axis is varied at a time
 MOST = 64  # combinations of one check
 Size = Mapping[str, int]  # name of an open axis -> its size
+SYMBOL = re.compile(r"s\d+")  # the name of an axis in a file of torch.export, which has no other
 TERMS = re.compile(r"\s*([+-]?)\s*([^\s+-]+)")  # of a name such as "past_sequence_length + 1"
 
 
@@ -92,7 +93,12 @@ def axes(tensors: Sequence[Tensor]) -> dict[str, list[tuple[str, int]]]:
                 continue
             for name in [size] if size else [f"{tensor.name}:{axis}", *[BATCH] * (axis == 0)]:
                 found.setdefault(name, []).append((tensor.name, axis))
-    called = [name for name in found if BATCH_NAMES.search(name) and ":" not in name]
+    firsts = {each.shape[0] for each in tensors if each.shape}
+    called = [
+        name
+        for name in found
+        if ":" not in name and (BATCH_NAMES.search(name) or (firsts == {name} and SYMBOL.fullmatch(name)))
+    ]
     if BATCH not in found and len(called) == 1:
         found[BATCH] = found[called[0]]
     return found
