@@ -28,7 +28,7 @@ TERMS = re.compile(r"\s*([+-]?)\s*([^\s+-]+)")  # of a name such as "past_sequen
 def check_settings(settings: CheckSettings) -> None:
     """Raise UsageError for sizes that are none, that are too many, or that do not fit another setting."""
     sizes = settings.sizes
-    if sizes is None:
+    if not sizes:
         return
     for name, values in sizes.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values or not all(map(_is_size, values)):
