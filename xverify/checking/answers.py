@@ -118,7 +118,8 @@ class Answers:
         opened, computed = evaluated.opened, evaluated.computed
         self._phase(evaluated, f"{self._outputs_alone(evaluated)}evaluating every node in float64")
         inputs = sequence.last_step(opened, computed.inputs, computed.own)
-        layers = judge_nodes(opened, inputs, self.graphs, 0, self.context.settings.seed, self.context.clock.left)
+        left, seed = self.context.clock.left, self.context.settings.seed
+        layers = judge_nodes(opened, inputs, self.graphs, 0, seed, left, begun=evaluated.capture)
         return self._with_explained(replace(evaluated, layers=layers))
 
     def _outputs_alone(self, evaluated: Evaluated) -> str:

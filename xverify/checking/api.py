@@ -12,16 +12,11 @@ from ..framework import reads
 from ..outputs import Output, Read
 from ..processes.space import temporary_folder
 from ..progress import Listener
-from ..reference.request import check_cores
-from ..results.file import write
 from ..results.records import Result
 from ..workload.declaration import build, declared
 from ..workload.declaration import check as check_values
+from .graph_worker import begun
 from .options import CheckSettings
-from .reproducer_files import check_folder
-from .run import check_files
-from .sequence import check_settings as check_sequence
-from .sizes import check_settings as check_sizes
 
 SETTINGS = declared(CheckSettings)
 
@@ -45,23 +40,37 @@ def check(
     """
     asked = build(CheckSettings, SETTINGS, settings, "check", ("files", "json", "force", "listener"))
     check_values(SETTINGS, {each.name: getattr(asked, each.name) for each in SETTINGS})
-    check_sequence(asked)
-    check_sizes(asked)
-    asked.check_timing()
-    if asked.pin:
-        check_cores(asked.pin)
     paths = [Path(files)] if isinstance(files, (str, Path)) else [Path(each) for each in files]
     if not paths:
         raise UsageError("xverify check needs at least one model file")
     made = [Output("--json", Path(json), "json")] if json is not None else []
     made += [Output("--reproducer", Path(asked.reproducer))] if asked.reproducer is not None else []
-    outputs.check(made, reads_of(paths, vars(asked)), force)
-    check_folder(asked.reproducer, force)
-    with temporary_folder() as space:
-        result = check_files(paths, asked, listener or Listener(), space)
+    with temporary_folder() as space, begun(paths, asked, space) as graphs:
+        # This is imported while the process that evaluates graphs imports torch.
+        from ..results.file import write
+        from .reproducer_files import check_folder
+        from .run import check_files
+
+        _check(asked)
+        outputs.check(made, reads_of(paths, vars(asked)), force)
+        check_folder(asked.reproducer, force)
+        result = check_files(paths, asked, listener or Listener(), space, begun=graphs)
     if json is not None:
         write(result, Path(json))
     return result
+
+
+def _check(asked: CheckSettings) -> None:
+    """Raise UsageError for settings that do not fit together."""
+    from ..reference.request import check_cores
+    from .sequence import check_settings as check_sequence
+    from .sizes import check_settings as check_sizes
+
+    check_sequence(asked)
+    check_sizes(asked)
+    asked.check_timing()
+    if asked.pin:
+        check_cores(asked.pin)
 
 
 def reads_of(files: Sequence[str | Path], values: Mapping[str, Any]) -> Iterator[Read]:

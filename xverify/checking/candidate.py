@@ -23,6 +23,7 @@ from ..workload.spec import ModelFolder
 from .computing import Cases, Computed
 from .judge import Judged
 from .meaning import Meaning
+from .nodes import Capture
 from .options import CheckSettings
 from .subject import File, Opened
 
@@ -57,6 +58,7 @@ class Evaluated:
     precision: of its weights and arithmetic; None before it was read. own: its outputs in float64; None before they are known, and
     for a format without an evaluation in float64. layers: the verdicts on its nodes; None where there are none.
     late: why it was not evaluated in float64 for want of time; "" where there was time.
+    capture: the values of its nodes, where the runtime computes them in the background.
     """
 
     opened: Opened
@@ -66,6 +68,7 @@ class Evaluated:
     own: Meaning | None = None
     layers: Layers | None = None
     late: str = ""
+    capture: Capture | None = None
 
     @property
     def at(self) -> Precision:

@@ -113,6 +113,11 @@ def settle(
     return inputs, notes
 
 
+def told_by_graph(tensor: Tensor) -> bool:
+    """Whether the values of an input may depend on what its graph tells about it. Those of plain floats do not."""
+    return not tensor.dtype.startswith(("float", "bfloat16")) or bool(MASKS.search(tensor.name.lower()))
+
+
 def _check_names(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raise UsageError for a shape of an input that there is not, and for an input of strings."""
     names = [tensor.name for tensor in tensors]

@@ -1,4 +1,4 @@
-"""The worker that evaluates graphs, and the first node of a file that computes something else than the reference."""
+"""The first node of a file that computes something else than the reference."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import host
-from ..framework import discovery
 from ..messages.files import TraceNodes
 from ..messages.graph import FindDivergence, GraphSide
-from ..processes.command import interpreter
 from ..processes.worker import Worker
 from .candidate import Context
+from .graph_worker import graph_worker
 from .subject import Opened
 
 
@@ -25,18 +23,6 @@ class Side:
 
     opened: Opened
     inputs: Path
-
-
-def graph_worker(context: Context) -> Worker | None:
-    """A worker that evaluates graphs, and is not started; None without torch."""
-    settings, torch = context.settings, discovery.load("torch")
-    if host.missing(torch):
-        return None
-    folder = Path(tempfile.mkdtemp(prefix="graphs-", dir=context.space))
-    threads = settings.threads or host.cores()
-    return Worker(
-        torch, interpreter(torch), folder, threads, "cpu", settings.timeout, patient=True, memory=settings.memory
-    )
 
 
 def divergence(
@@ -75,7 +61,7 @@ def _graph(side: Side, case: int, folder: Path) -> GraphSide:
 @contextmanager
 def _started(context: Context, graphs: Worker | None) -> Iterator[Worker | None]:
     """The worker that evaluates graphs, or one that lives for the ``with`` statement."""
-    worker = graphs or graph_worker(context)
+    worker = graphs or graph_worker(context.settings, context.space)
     try:
         if worker is not None and graphs is None:
             worker.until = context.clock.deadline

@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
+import mmap
 import shutil
+import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import Refused, SubjectError
-from ..messages.graph import CaptureNodes, ReplayGraph, TakeBranches
+from ..messages.graph import CaptureNodes, NodesCaptured, ReplayGraph, TakeBranches
 from ..messages.pieces import ComputeValues
 from ..processes.worker import Worker
 from ..results.layers import Layers
 from ..verdict.layers import summarise
+from .graph_worker import in_background
 from .subject import Opened
 
 CASE = 0  # the case on which nodes are always judged
+LARGE = 2**28  # bytes of a file; of a larger one, the values of the nodes are computed when nothing else needs memory
+
+
+@dataclass(frozen=True)
+class Capture:
+    """The values of all nodes in one case, which the runtime computes in the background.
+
+    inputs: the input cases. folder: where the values are written. reply: the answer of the runtime.
+    """
+
+    inputs: Path
+    folder: Path
+    reply: Future[NodesCaptured]
+
+    @classmethod
+    def begin(cls, opened: Opened, inputs: Path, graphs: Worker | None) -> Capture | None:
+        """Begin with CASE. None where the nodes are not judged, or need the branches that are taken, which another worker finds."""
+        if not opened.is_onnx or graphs is None or opened.state or opened.path.stat().st_size > LARGE:
+            return None
+        if may_have(opened.path, "If"):
+            return None
+        folder = _folder(opened)
+        question = CaptureNodes(inputs=str(inputs), case=CASE, folder=str(folder))
+        return cls(inputs, folder, in_background(opened.worker.ask, question))
+
+
+def may_have(path: Path, operator: str) -> bool:
+    """Whether an ONNX file has the bytes of a node with this operator: the field NodeProto.op_type. They may also be others."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data.find(bytes([0x22, len(operator)]) + operator.encode()) >= 0
 
 
 @dataclass(frozen=True)
@@ -37,16 +71,20 @@ class CapturedNodes:
 
 @contextmanager
 def captured_nodes(
-    opened: Opened, inputs: Path, graphs: Worker, case: int, computed: bool = False
+    opened: Opened, inputs: Path, graphs: Worker, case: int, computed: bool = False, begun: Capture | None = None
 ) -> Iterator[CapturedNodes]:
     """The values of all nodes, as the runtime computes them one by one. They are deleted in the end. Raises SubjectError.
 
-    computed: whether they are computed in float64 where the runtime does not show them.
+    computed: whether they are computed in float64 where the runtime does not show them. begun: the same as ``judge_nodes``.
     """
-    folder = opened.worker.folder / "nodes"
-    folder.mkdir()
+    if begun is not None and (begun.inputs, CASE) != (inputs, case):
+        begun = None
+    folder = _folder(opened) if begun is None else begun.folder
     file, flat = opened.path.resolve(), folder / "branches-taken.onnx"
     try:
+        if begun is not None:
+            yield CapturedNodes(str(file), "", str(inputs), case, folder, begun.reply.result().files)
+            return
         taken = graphs.ask(TakeBranches(str(file), str(inputs), case, str(flat)))
         graph, data = (str(flat), str(file.parent)) if taken else ("", "")
         question = CaptureNodes(inputs=str(inputs), case=case, folder=str(folder), graph=graph)
@@ -69,18 +107,20 @@ def judge_nodes(
     seed: int,
     left: float | None = None,
     case: int = CASE,
+    begun: Capture | None = None,
 ) -> Layers | None:
     """Compute every node again in float64 from the values that the runtime gave it. None for a file that is no ONNX graph.
 
     inputs: the input cases. graphs: the worker that evaluates graphs. nodes: number of nodes.
     left: seconds until --max-seconds is over; None without a limit. case: the input case.
+    begun: the values of the nodes, where the runtime computes them already.
     """
     if not opened.is_onnx or graphs is None:
         return None
     if left is not None and left <= 0:
         return Layers(known=nodes, subject=opened.label, stopped="--max-seconds left no time to check the nodes")
     try:
-        with captured_nodes(opened, inputs, graphs, case) as found:
+        with captured_nodes(opened, inputs, graphs, case, begun=begun) as found:
             question = ReplayGraph(found.file, str(inputs), case, str(found.folder), found.files, seed, found.data)
             report = graphs.ask(question)
     except SubjectError as error:
@@ -90,3 +130,8 @@ def judge_nodes(
     return replace(
         found_layers, layers=tuple(replace(layer, case=case) for layer in found_layers.layers), cases=(case,)
     )
+
+
+def _folder(opened: Opened) -> Path:
+    """A new folder for the values of the nodes."""
+    return Path(tempfile.mkdtemp(prefix="nodes-", dir=opened.worker.folder))

@@ -25,13 +25,15 @@ from ..weights import npz
 from . import references, sizes
 from .answers import Answers
 from .candidate import Checked, Context, Evaluated, Known, ReferenceFailed, Target, Tools, attempt
+from .cases import told_by_graph
 from .computing import Cases, Computed, compute_matched, misdeclared, sized
 from .figures import conditions
 from .firsts import told, untested, with_refusals
-from .graphs import graph_worker
+from .graph_worker import GraphWorker, graph_worker
 from .input_cases import guess_cases
 from .judge import CONVERSION
 from .model_inputs import fitting_ranges, with_fixed_sizes
+from .nodes import Capture, may_have
 from .options import CheckSettings
 from .precision import read_precision
 from .references import Given, Reference
@@ -41,13 +43,21 @@ from .steady import invalid, randomness
 from .subject import File, Opened, in_real_numbers, make_worker, open_file
 from .timing import time_files
 
+NOTHING_DESCRIBED = GraphDescribed({}, 0, Precision())
+
 
 def check_files(
-    paths: Sequence[Path], settings: CheckSettings, listener: Listener, space: Path, given: Target | None = None
+    paths: Sequence[Path],
+    settings: CheckSettings,
+    listener: Listener,
+    space: Path,
+    given: Target | None = None,
+    begun: GraphWorker | None = None,
 ) -> Result:
     """Check files. A file that fails becomes a row; the other files go on. Raises UsageError.
 
     space: an empty folder for files of the check. given: outputs that are known already; None: those that --against names.
+    begun: the worker that evaluates graphs, where its start has begun; the caller closes it.
     """
     created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     context = Context(settings, listener, Clock(settings.max_seconds), space)
@@ -55,7 +65,7 @@ def check_files(
     files = _files(paths, context)
     reference = Given(given) if given is not None else references.find(context)
     known_files = reference.files if reference is not None else ()
-    graphs = _graph_worker(context, (*files, *known_files))
+    graphs = _graph_worker(context, (*files, *known_files), begun)
     checked, known = Check(context, files, reference, graphs).execute()
     plan = given.plan if given is not None else None
     result = replace(result_of(context, paths, checked, known, wanted), created=created, plan=plan)
@@ -85,11 +95,11 @@ def _files(paths: Sequence[Path], context: Context) -> list[File]:
     return files
 
 
-def _graph_worker(context: Context, files: Sequence[File]) -> Worker | None:
+def _graph_worker(context: Context, files: Sequence[File], begun: GraphWorker | None) -> GraphWorker | None:
     """The worker that evaluates ONNX graphs; None when there is no ONNX file, or no torch."""
     if not any(each.is_onnx for each in files):
         return None
-    worker = graph_worker(context)
+    worker = begun or graph_worker(context.settings, context.space)
     if worker is None:
         context.notes.append("ONNX files are not evaluated in float64, which needs torch: pip install torch")
     return worker
@@ -102,7 +112,7 @@ class Check:
     context: Context
     files: Sequence[File]
     reference: Reference[Any] | None
-    graphs: Worker | None
+    graphs: GraphWorker | None
 
     def execute(self) -> tuple[list[Checked], Known]:
         """Open all files, and check one after another. Returns the files, and what they were compared with."""
@@ -128,8 +138,9 @@ class Check:
     def _open(self) -> tuple[list[Opened | SubjectError], Future[Any] | None]:
         """Start all workers and open all files, several at a time. Returns each file, and what the reference has opened."""
         context = self.context
+        if self.graphs is not None:
+            self.graphs.begin()
         with ThreadPoolExecutor(max_workers=max(2, host.cores())) as pool:
-            graphs = pool.submit(self.graphs.start) if self.graphs else None
             ready = pool.submit(self.reference.open) if self.reference else None
             opening = [
                 pool.submit(attempt, context, each, "opening the file", partial(open_file, each, context.settings))
@@ -137,8 +148,6 @@ class Check:
             ]
             opened = [each.result() for each in opening]
             wait([ready] if ready is not None else [])
-            if graphs is not None:
-                graphs.result()
         return opened, ready
 
     def _at_every_size(
@@ -202,6 +211,8 @@ class Check:
             else:
                 with sizes.naming(size):
                     one, target = self._checked(each, target, tools)
+                if self.graphs is not None:
+                    self.graphs.check_started()
             checked.append(replace(one, size=size))
             for row in rows_of(self.context, checked[-1]):
                 self.context.listener.judged(row.subject, row.task, row.error.verdict if row.error else row.status)
@@ -253,10 +264,11 @@ class Check:
         if settings.sizes:
             sizes.check_reached(opened.label, opened.signature.inputs, sized(npz.OnDisk(computed.inputs)))
         opened = replace(opened, state=computed.state)
+        random = randomness(opened, computed.inputs, computed.own, self.graphs)
+        capture = None if random else Capture.begin(opened, computed.inputs, self.graphs)
         wrong = misdeclared(opened, self._described(opened).declared, computed.own)
         computed = replace(computed, notes=(*computed.notes, *wrong))
-        random = randomness(opened, computed.inputs, computed.own, self.graphs)
-        evaluated = Evaluated(opened, cases, computed)
+        evaluated = Evaluated(opened, cases, computed, capture=capture)
         if random:
             answers = {question: invalid(random) for question in questions(settings)}
             yield replace(checked, evaluated=evaluated, answers=answers), target
@@ -277,7 +289,7 @@ class Check:
 
         files: those under test, which may fix shapes, and the ranges of quantised inputs. size, chosen: see ``_judge``.
         """
-        described = self._described(opened)
+        described = self._described_inputs(opened)
         settings, inputs = self.context.settings, opened.signature.inputs
         tensors = sizes.at(inputs, size)
         if settings.against is not None:
@@ -286,16 +298,23 @@ class Check:
             tensors = sizes.at(tensors, {**chosen.get(opened.path, {}), **size})
         ranges = None
         if settings.inputs is None and settings.input_range is None:
-            theirs = [(each.signature, self._described(each).ranges) for each in files]
+            theirs = [(each.signature, self._described_inputs(each).ranges) for each in files]
             ranges = described.ranges if settings.against is None else fitting_ranges(inputs, theirs)
         found = guess_cases(tensors, described.vocabulary, settings, opened, described.counts, ranges)
         if size:
             chosen.setdefault(opened.path, sizes.of(inputs, found[0].tensors))
         return found
 
+    def _described_inputs(self, opened: Opened) -> GraphDescribed:
+        """What the input cases depend on. Where this is nothing, the worker that evaluates graphs is not waited for."""
+        told = any(map(told_by_graph, opened.signature.inputs))
+        if not told and not (opened.is_onnx and may_have(opened.path, "QuantizeLinear")):
+            return NOTHING_DESCRIBED
+        return self._described(opened)
+
     def _described(self, opened: Opened) -> GraphDescribed:
         """What an ONNX graph tells about itself; nothing for another file, and for one that cannot be read."""
         if opened.is_onnx and self.graphs is not None:
             with suppress(SubjectError):
                 return self.graphs.ask(DescribeGraph(str(opened.path.resolve())))
-        return GraphDescribed({}, 0, Precision())
+        return NOTHING_DESCRIBED

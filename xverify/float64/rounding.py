@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ LARGEST = float(torch.finfo(torch.float32).max)
 HUGE = 2.0**100
 WHOLE = 2.0**MOST_BITS  # the largest of the numbers below which float32 has every whole number
 SAMPLE = 1024  # values that are looked at first, at regular distances
+PART = 2**20  # values that are perturbed at once
 
 Kept = Callable[[Tensor], Tensor | None]  # of float64 values -> which of them stay as they are; None: none of them
 
@@ -105,6 +106,19 @@ def _bits_of_values(values: Tensor) -> float:
     return float(exponents.max()) - float(steps.min())
 
 
+@lru_cache(maxsize=8)  # as many as an evaluation has samples
+def _drawn(seed: int) -> tuple[Tensor, Tensor]:
+    """Numbers that are uniform in ±1, which nobody changes, and the state of the random generator behind them."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.inference_mode(False):  # they are also used outside of the mode in which they happen to be drawn
+        pool = torch.empty(2 * PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=generator)
+    return pool, generator.get_state()
+
+
+def _parts(flat: Tensor) -> Sequence[Tensor]:
+    return (flat,) if flat.numel() <= PART else flat.split(PART)
+
+
 class Noise:
     """Relative perturbations, uniform in ±size.
 
@@ -112,12 +126,11 @@ class Noise:
     unit: the usual size, which is the unit roundoff of the precision whose rounding is modelled.
     """
 
-    PART = 2**20  # values that are perturbed at once
-
     def __init__(self, seed: int, unit: float = UNIT) -> None:
         self.unit = unit
-        self.generator = torch.Generator().manual_seed(seed)
-        self.pool = torch.empty(2 * self.PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=self.generator)
+        self.pool, state = _drawn(seed)
+        self.generator = torch.Generator()
+        self.generator.set_state(state)
 
     def of(self, unit: float) -> Noise:
         """The noise of another precision, from the same source."""
@@ -189,9 +202,9 @@ class Noise:
         if kept is not None and tensor.dtype != torch.float64:
             return tensor
         flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
-        sources = flat.split(self.PART) if values is None else values.view(-1).split(self.PART)
-        for part, source in zip(flat.split(self.PART), sources):
-            start = int(torch.randint(self.PART, (1,), generator=self.generator))
+        sources = flat if values is None else values.view(-1)
+        for part, source in zip(_parts(flat), _parts(sources)):
+            start = int(torch.randint(PART, (1,), generator=self.generator))
             # A factor keeps infinities: an added part of one would be NaN where the signs differ.
             factors = self.pool[start : start + part.numel()].mul(self.unit if size is None else size).add_(1.0)
             stays = kept(source) if kept is not None else None

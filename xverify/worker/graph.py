@@ -253,6 +253,8 @@ class GraphWork(Group):
 
         from ..replay.graph.branches import without_branches
 
+        if not any(node.op == "If" for node in self.graph_of(request.file).nodes):
+            return False
         model = onnx.load(request.file, load_external_data=False)
         inputs = list(cases_of(request.inputs))[request.case]
         taken = without_branches(model, str(Path(request.file).parent), inputs)
@@ -281,6 +283,9 @@ class Files(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         return np.load(self.folder / self.files[name], allow_pickle=False)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.files  # that of a Mapping would read the file
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
-from onnx.reference.ops import aionnx_preview_training, aionnxml, load_op
 
 from .registry import Call
 
@@ -18,20 +14,23 @@ NARROW = ("LinearAttention", "CausalConvWithState", "GroupNormalization", "MeanV
 RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
-LOADERS: dict[str, Callable[..., Any]] = {
-    "": partial(load_op, evaluator_cls=ReferenceEvaluator),
-    "ai.onnx.ml": aionnxml.load_op,
-    "ai.onnx.preview.training": aionnx_preview_training.load_op,
-}
-
-
 @cache
 def implementation(domain: str, op: str, version: int) -> Any:
     """onnx's class for an operator; None where it has none."""
-    if op in NARROW or domain not in LOADERS:
+    # The import takes half a second, and most graphs do without it.
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpFunction, OpRun, RuntimeContextError
+    from onnx.reference.ops import aionnx_preview_training, aionnxml, load_op
+
+    loaders = {
+        "": partial(load_op, evaluator_cls=ReferenceEvaluator),
+        "ai.onnx.ml": aionnxml.load_op,
+        "ai.onnx.preview.training": aionnx_preview_training.load_op,
+    }
+    if op in NARROW or domain not in loaders:
         return None
     try:
-        made = LOADERS[domain](domain, op, version)
+        made = loaders[domain](domain, op, version)
     except (NotImplementedError, RuntimeContextError, ValueError, RuntimeError):
         return None
     # Functions are computed by our own evaluation, in float64.
@@ -40,6 +39,8 @@ def implementation(domain: str, op: str, version: int) -> Any:
 
 def compute(call: Call, *inputs: Any) -> Any:
     """The outputs of a node by onnx's own evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
     node = call.node
     kind = implementation(node.domain, node.op, node.version)
     if kind is None:

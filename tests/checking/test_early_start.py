@@ -1,0 +1,56 @@
+"""What a check does early, and late: a process imports torch while this one imports the rest, and while the runtime computes."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from xverify.checking.graph_worker import in_background
+from xverify.commands._main import main
+from xverify.float64.rounding import PART, Noise
+
+
+@pytest.mark.parametrize(
+    ("first", "late"),
+    [
+        ("xverify.commands.check, xverify.checking.api", "xverify.checking.run"),
+        ("xverify.replay.graph.judge.noise, xverify.replay.graph.judge.replay", "onnx.reference"),
+    ],
+)
+def test_what_is_imported_first_leaves_the_rest_for_later(first, late):
+    code = f"import sys, {first}; sys.exit({late!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_noise_of_one_seed_is_the_same_each_time_and_that_of_a_new_generator():
+    generator = torch.Generator().manual_seed(7)
+    pool = torch.empty(2 * PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=generator)
+    values = torch.linspace(1.0, 2.0, 5, dtype=torch.float64)
+    starts = [int(torch.randint(PART, (1,), generator=generator)) for _ in range(2)]
+    wanted = [values * (1 + 0.5 * pool[start : start + 5]) for start in starts]
+    with torch.inference_mode():
+        Noise(7).perturbed(values, 0.5)
+    for _ in range(2):
+        noise = Noise(7)
+        assert all(torch.equal(noise.perturbed(values, 0.5), right) for right in wanted)
+
+
+def test_an_error_in_the_background_is_raised_by_the_result():
+    def fails():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        in_background(fails).result()
+
+
+def test_a_file_that_cannot_be_opened_does_not_wait_for_torch(tmp_path, capsys, monkeypatch):
+    """The worker that evaluates graphs is ended while it imports, and its folder is deleted."""
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "m.onnx").write_bytes(
+        bytes([0x08, 8, 0x12, 1, 0x78, 0x3A, 0])
+    )  # a version, a producer, and an empty graph
+    assert main(["check", str(tmp_path / "m.onnx"), "--quiet"]) == 3
+    assert "failed" in capsys.readouterr().out
+    assert [each.name for each in tmp_path.iterdir()] == ["m.onnx"]
