@@ -182,14 +182,9 @@ def test_the_short_help_of_a_run_fits_a_screen(capsys):
     [
         (["run", "port/torch.py"], "port/torch.py: the file of a model folder; name the folder: port"),
         (["run", "own.py"], "own.py: a Python file, and no model folder; write FILE.py:FUNCTION for"),
-        (
-            ["convert", "x y.keras", "--to", "onnx", "x.onnx"],
-            "x y.keras: a file, and no model folder; `xverify check 'x y.keras'`",
-        ),
-        (
-            ["convert", "none.keras", "--to", "onnx", "x.onnx"],
-            "none.keras: no such folder; name a folder that holds spec.py",
-        ),
+        (["run", "x y.keras"], "x y.keras: a file, and no model folder; `xverify check 'x y.keras'`"),
+        (["convert", "x y.keras", "--to", "onnx", "x.onnx"], "x y.keras: the file is empty"),
+        (["convert", "none.keras", "--to", "onnx", "x.onnx"], "none.keras: there is no such file"),
     ],
 )
 def test_a_file_in_the_place_of_a_folder_says_what_was_meant(arguments, says, capsys, tmp_path, monkeypatch):

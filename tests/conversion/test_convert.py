@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.conversions import plant, rows, verdict
 
 import xverify as package
 from xverify.commands._main import main
@@ -112,23 +113,6 @@ def out(tmp_path):
     return path
 
 
-def plant(tmp_path, monkeypatch, name, text):
-    """A target in a folder of XVERIFY_CONVERTERS."""
-    place = tmp_path / "planted"
-    place.mkdir(exist_ok=True)
-    (place / f"{name}.py").write_text(text)
-    monkeypatch.setenv("XVERIFY_CONVERTERS", str(place))
-
-
-def rows(file):
-    """Question -> row of a result file."""
-    return {row["task"]: row for row in json.loads(Path(file).read_text())["rows"]}
-
-
-def verdict(file):
-    return rows(file)["conversion"]["error"]["verdict"]
-
-
 # -- bad requests: nothing starts ---------------------------------------------------------------------------------------
 
 
@@ -139,7 +123,6 @@ def verdict(file):
         (["FOLDER", "model.bin"], "its suffix does not tell the format; name it with --to: onnx, openvino"),
         (["FOLDER", "model.bin", "--to", "onnxx"], "--to is 'onnxx'; did you mean 'onnx'?"),
         (["FOLDER", "model.bin", "--to", "openvino"], "the name of a OpenVINO IR ends with .xml"),
-        (["FOLDER", "model.xml", "--quantize", "int8"], "OpenVINO quantises with NNCF, which xverify does not use"),
         (["FOLDER", "saved", "--to", "savedmodel", "--quantize", "float16"], "--to tflite takes float16 and int8"),
         (["FOLDER", "folder", "--to", "savedmodel", "--force"], "folder is a folder that is no TensorFlow SavedModel"),
         (["FOLDER", "missing/model.onnx"], "the folder"),

@@ -21,6 +21,8 @@ EXAMPLE = """examples:
   xverify convert resnet18 --quantize int8 --keep auto --accept "sqnr>=30" mixed.onnx
       as few layers stay in float32 as the figures need
   xverify convert torch=model.py:build --shape x=1x3x224x224 --to openvino m.xml
+  xverify convert trained.keras m.tflite
+      a Keras file or a SavedModel; it is its own reference
   xverify convert resnet18 --to onnx --time resnet18.onnx
       also time the file beside the model it was made of
   xverify convert resnet18 --to onnx --exporter dynamo --on onnxruntime,openvino
@@ -34,8 +36,9 @@ def add_arguments(parser: Parser) -> None:
     for title in GROUPS:
         parser.group(title)
     parser.group(WHAT).add_argument(
-        "model", metavar="MODEL|FOLDER",
-        help="a model of the zoo, a model folder, or torch=FILE.py:FUNCTION, which returns a torch module",
+        "model", metavar="MODEL|FOLDER|FILE",
+        help="a model of the zoo, a model folder, torch=FILE.py:FUNCTION, which returns a torch module, a Keras file or a "
+        "SavedModel",
     )  # fmt: skip
     parser.group(WHAT).add_argument("out", metavar="OUT", help="the file that is written")
     _arguments.add(parser, OPTIONS)

@@ -17,6 +17,7 @@ from ..results.file import write
 from ..results.records import Result
 from ..workload.declaration import build, check, declared
 from . import keeping
+from .from_file import FileConversion, is_file
 from .options import ConvertSettings, handed_on
 from .run import Conversion
 from .target import target
@@ -39,7 +40,7 @@ def convert(
     argument. No file is left then. Raises NotWritten, whose ``result`` is that of the check, when the result file cannot be
     written.
 
-    model: a name of the zoo, a model folder, or "torch=FILE.py:FUNCTION". out: the file that is written.
+    model: a name of the zoo, a model folder, "torch=FILE.py:FUNCTION", a Keras file or a SavedModel. out: the file that is written.
     json: where the result file is written. listener: receives the progress.
     """
     names = {each.name for each in OWN}
@@ -59,7 +60,8 @@ def convert(
     if asked.keep is not None:
         keeping.check(asked.keep, asked.quantize, checking.accept, chosen.form)
     with temporary_folder() as space:
-        result = Conversion(chosen, asked, checking, listener or Listener(), space).execute(str(model))
+        kind = FileConversion if is_file(str(model)) else Conversion
+        result = kind(chosen, asked, checking, listener or Listener(), space).execute(str(model))
     if json is not None:
         write(result, Path(json))
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..checking.candidate import REFERENCE, ModelSource, Target
 from ..checking.computing import Cases, sized
@@ -19,6 +20,7 @@ from ..reference.truth import Truth
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
 from ..weights import npz
+from ..workload.asked import Asked
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .planner import Planned
@@ -64,15 +66,38 @@ def check(
         result = check_files([path], asked, listener, space, target)
     reference = summary.reference(against.request, against.prepared, None, against.truth, against.truth.layers)
     command = result.settings.asked.changed(against=against.source)
+    concluded = _concluded(result, (made,), command, reference=against.source, batch=against.request.batch)
+    return replace(
+        concluded,
+        weights=summary.weights(against.prepared),
+        inputs=summary.inputs(against.request, against.prepared),
+        reference=replace(reference, framework=against.describe(), environment=dict(against.prepared.environment)),
+    )
+
+
+def check_against_file(
+    path: Path, settings: CheckSettings, calibration: Path | None, made: tuple[str, ...], listener: Listener
+) -> Result:
+    """Check a file, which was converted from the file that ``settings.against`` names.
+
+    calibration: the array file of the inputs that it is checked on; None: those of ``xverify check``. made: notes for the report.
+    """
+    asked = settings if calibration is None else replace(settings, inputs=calibration)
+    with temporary_folder() as space:
+        result = check_files([path], asked, listener, space)
+    command = result.settings.asked
+    kept = {name: value for name, value in command.options.items() if name != "inputs"}  # that file is a temporary one
+    return _concluded(result, made, replace(command, options=kept))
+
+
+def _concluded(result: Result, made: tuple[str, ...], asked: Asked, **settings: Any) -> Result:
+    """The result of a conversion from that of its check. asked: the command. settings: fields of the settings that differ."""
     return replace(
         result,
         rows=tuple(row for row in result.rows if not _without_evaluation(row)),
         verdict=decided(result),
-        weights=summary.weights(against.prepared),
-        inputs=summary.inputs(against.request, against.prepared),
-        settings=replace(result.settings, reference=against.source, batch=against.request.batch, asked=command),
-        reference=replace(reference, framework=against.describe(), environment=dict(against.prepared.environment)),
-        notes=(made, *result.notes),
+        settings=replace(result.settings, asked=asked, **settings),
+        notes=(*made, *result.notes),
     )
 
 

@@ -55,14 +55,14 @@ class Conversion:
 
         text: the source, as in ``source.find``.
         """
-        self._check_installed()
+        self._check_installed(self.target.form.steps(self.settings.quantize))
         threads, place = self.checking.threads, self.space / "source"
         folder = source.find(text, self.settings.shape or {}, place, threads, self.listener)
         self._check_model(folder, text)
         request = self._request(folder)
         worker = self._worker(discovery.load(REFERENCE), "reference")
         process = ReferenceProcess(request, folder, worker, self.listener)
-        with _staged(self.target) as staged:
+        with staged_folder(self.target) as staged:
             try:
                 prepared = build.prepare(process)
                 if prepared.random:
@@ -83,15 +83,22 @@ class Conversion:
 
     # -- before anything starts ---------------------------------------------------------------------------------------
 
-    def _check_installed(self) -> None:
-        """Raise NotInstalled when a framework of the conversion is missing here and has no environment."""
-        for adapter in converter.frameworks(self.target.form, self.settings.quantize):
+    def _check_installed(self, steps: Sequence[Step]) -> None:
+        """Raise NotInstalled when a framework of the conversion is missing here and has no environment, or a package is missing."""
+        title = self.target.form.title
+        for step in steps:
+            adapter = discovery.load(step.framework)
+            if environments.chosen(adapter) is not None:
+                continue
             lacks = host.missing(adapter)
-            if lacks and environments.chosen(adapter) is None:
+            if lacks:
                 raise NotInstalled(
-                    f"a conversion to {self.target.form.title} needs {', '.join(lacks)}, which is not installed; type: "
+                    f"a conversion to {title} needs {', '.join(lacks)}, which is not installed; type: "
                     f"{environments.remedy(adapter)}"
                 )
+            if step.module:
+                quantised = f" in {self.settings.quantize}" if self.settings.quantize else ""
+                converter.need(step.module, f"a conversion to {title}{quantised}")
 
     def _check_model(self, folder: ModelFolder, text: str) -> None:
         """Raise UsageError or Unsupported when this model cannot become such a file. text: the source."""
@@ -222,7 +229,7 @@ class Conversion:
 
 
 @contextmanager
-def _staged(target: Target) -> Iterator[Path]:
+def staged_folder(target: Target) -> Iterator[Path]:
     """An empty folder beside the target, on the same disk, which is deleted at the end: a failed conversion leaves no half file."""
     folder = Path(tempfile.mkdtemp(prefix=".xverify-", dir=target.path.absolute().parent))
     try:

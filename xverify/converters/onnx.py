@@ -12,6 +12,7 @@ from xverify.framework.adapter import Array
 from xverify.framework.converter import DYNAMO, FLOAT16, INT8, Converter, Job, Layer, Step, need
 
 LARGEST = 1.8e9  # bytes of weights in one file; a file of protobuf holds 2 GiB at most
+_NARROWING = {FLOAT16: (Step("onnxruntime", "halve", False),), INT8: (Step("onnxruntime", "quantize", False),)}
 
 
 class Adapter(Converter):
@@ -22,9 +23,13 @@ class Adapter(Converter):
 
     @classmethod
     def steps(cls, quantize: str | None) -> tuple[Step, ...]:
-        export = Step("torch", "export")
-        more = {FLOAT16: (Step("onnxruntime", "halve", False),), INT8: (Step("onnxruntime", "quantize", False),)}
-        return (export, *more.get(quantize or "", ()))
+        return Step("torch", "export"), *_NARROWING.get(quantize or "", ())
+
+    @classmethod
+    def steps_of_file(cls, runtime: str, quantize: str | None) -> tuple[Step, ...]:
+        if runtime != "tensorflow":
+            return ()
+        return Step("tensorflow", "translate", module="tf2onnx"), *_NARROWING.get(quantize or "", ())
 
     @classmethod
     def layers(cls, source: Path, quantize: str) -> tuple[Layer, ...]:
@@ -59,6 +64,21 @@ class Adapter(Converter):
                 **settings,
             )
         return f"torch.onnx.export of torch {torch.__version__}, the {job.exporter} exporter"
+
+    @classmethod
+    def translate(cls, job: Job) -> str:
+        """Translate a model of TensorFlow with tf2onnx."""
+        import tf2onnx
+
+        from xverify.converters._tensorflow import served
+
+        found = served(job)
+        example = [
+            job.framework.tf.TensorSpec(each.shape, each.dtype, name=name)
+            for name, each in zip(job.inputs, job.native[0])
+        ]
+        tf2onnx.convert.from_function(found.module.serve, input_signature=example, output_path=str(job.path))
+        return f"tf2onnx.convert.from_function of tf2onnx {tf2onnx.__version__}"
 
     @classmethod
     def halve(cls, job: Job) -> str:

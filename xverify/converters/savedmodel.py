@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xverify.converters._tensorflow import served
+from xverify.converters._tensorflow import served, source
 from xverify.framework.converter import FLOAT16, INT8, Converter, Job, Step
 
 
@@ -25,4 +25,4 @@ class Adapter(Converter):
         tf = job.framework.tf
         found = served(job)
         tf.saved_model.save(found.module, str(job.path), signatures=found.function)
-        return f"tf.saved_model.save of tensorflow {tf.__version__}, of the folder's tensorflow.py"
+        return f"tf.saved_model.save of tensorflow {tf.__version__}, {source(job)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xverify.converters._tensorflow import representative, served
+from xverify.converters._tensorflow import representative, served, source
 from xverify.framework.converter import FLOAT16, INT8, Converter, Job, Step
 from xverify.frameworks.litert.tflite import convert
 
@@ -24,4 +24,4 @@ class Adapter(Converter):
         tf = job.framework.tf
         job.path.write_bytes(convert(tf, served(job), job.quantize, representative(job)))
         how = _IN_WORDS.get(job.quantize or "", "").format(len(job.native))
-        return f"tf.lite.TFLiteConverter of tensorflow {tf.__version__}, of the folder's tensorflow.py{how}"
+        return f"tf.lite.TFLiteConverter of tensorflow {tf.__version__}, {source(job)}{how}"

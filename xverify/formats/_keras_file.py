@@ -19,13 +19,13 @@ from xverify.weights.stored import Stored
 
 def graph(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
     """Trace the model into a graph."""
-    call = framework.tf.function(framework.flat(model))
+    call = framework.tf.function(framework.forward(model))
     return lambda *inputs: framework.named(model, call(*inputs))
 
 
 def eager(framework: KerasFile, model: Any, example: tuple[Any, ...]) -> Any:
     """Run the model operation by operation."""
-    call = framework.flat(model)
+    call = framework.forward(model)
     return lambda *inputs: framework.named(model, call(*inputs))
 
 
@@ -53,7 +53,7 @@ class KerasFile(TensorFlowFile):
         """Raise SubjectError for a file with hidden code, or that reads other files."""
         raise NotImplementedError
 
-    def flat(self, model: Any) -> Any:
+    def forward(self, model: Any) -> Any:
         """The model as a function of tensors in the order of ``model.inputs``; it returns a list of tensors."""
         import keras
 

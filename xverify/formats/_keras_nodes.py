@@ -66,7 +66,7 @@ def traced(framework: KerasFile, model: Any, inputs: Mapping[str, Any], outputs:
     values.update({each.path: np.array(each.numpy()) for each in model.weights})
     recorder = _Recorder({id(value): name for name, value in inputs.items()}, values, weights)
     with _noted(recorder):
-        found = framework.flat(model)(*inputs.values())
+        found = framework.forward(model)(*inputs.values())
     results = {recorder.names.get(id(each), ""): name for each, name in zip(found, outputs)}
     nodes = []
     for node in recorder.nodes:

@@ -31,6 +31,7 @@ class TensorFlowFile(ModelFile, OnTensorFlow):
     runtime = "tensorflow"
     extra = "tensorflow"
     needs = {"tensorflow-cpu": "tensorflow"}
+    converts = True
 
     def narrow(self, array: Array, dtype: str) -> Any:
         return self.tf.cast(self.tf.constant(array), dtype)

@@ -66,6 +66,11 @@ class Served:
     owner: Any
     function: Any
 
+    @property
+    def variables(self) -> Any:
+        """The variables that the signature uses."""
+        return self.function.variables
+
 
 class Adapter(TensorFlowFile):
     name = "savedmodel"
@@ -194,6 +199,13 @@ class Adapter(TensorFlowFile):
             raise Unsupported("a SavedModel that only TensorFlow 1's loader reads does not show its weights")
         variables = model.owner.signatures[model.chosen].variables
         return by_name({variable.name.removesuffix(":0"): variable.numpy() for variable in variables})
+
+    def forward(self, model: Served) -> Any:
+        if model.loader == "tf1":
+            raise Unsupported(
+                "a SavedModel that only TensorFlow 1's loader reads is not converted; save it with TensorFlow 2"
+            )
+        return model.call
 
     def signature(self, model: Served) -> Signature:
         return Signature(model.inputs, model.outputs, model.chosen, model.others)

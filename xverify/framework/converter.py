@@ -20,7 +20,7 @@ from typing import Any, ClassVar, cast
 from .. import converters
 from ..errors import NotInstalled, UsageError, nearest
 from . import discovery
-from .adapter import Array, Framework
+from .adapter import Array
 
 FLOAT16, INT8 = "float16", "int8"
 QUANTIZATIONS = (INT8, FLOAT16)
@@ -33,12 +33,17 @@ class Step:
     """One step of a conversion.
 
     framework: the framework whose worker does it. method: the method of the target's class that does it.
-    builds: whether it converts the model of the folder; otherwise it converts the file of the step before.
+    builds: whether it converts the model of the folder, or of the file that was opened; otherwise it converts the file of the step
+        before.
+    file: the name of what it writes where another step follows.
+    module: a package that it needs beside the framework; "" for none.
     """
 
     framework: str
     method: str
     builds: bool = True
+    file: str = "model.onnx"
+    module: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ class Layer:
 class Job:
     """What a step of a conversion is given, in the worker.
 
-    framework: the adapter of the worker's framework. model: the built model with its weights; None when the step converts a file.
+    framework: the adapter of the worker's framework, or the format of the file that it has opened.
+    model: the built model with its weights, or the file that was opened; None when the step converts a file.
     inputs, outputs: the names of the spec, in its order.
     arrays: the input cases, "case/name" -> array in canonical layout.
     native: the same for each case as the framework's own tensors; empty when the step converts a file.
@@ -115,6 +121,15 @@ class Converter:
         raise NotImplementedError
 
     @classmethod
+    def steps_of_file(cls, runtime: str, quantize: str | None) -> tuple[Step, ...]:
+        """The steps of a conversion of a file, in order; () where there is none.
+
+        A step that builds is done by the worker that has opened the file. runtime: what runs the file, such as "tensorflow".
+        """
+        steps = cls.steps(quantize)
+        return steps if steps[0].framework == runtime else ()
+
+    @classmethod
     def parts(cls, path: Path) -> tuple[Path, ...]:
         """The files that belong to a file of this format, the file itself first."""
         return (path,)
@@ -139,9 +154,9 @@ def load(name: str) -> type[Converter]:
     return cast(type[Converter], found)
 
 
-def frameworks(target: type[Converter], quantize: str | None) -> list[type[Framework]]:
-    """The adapters of the frameworks that a conversion needs."""
-    return [discovery.load(name) for name in dict.fromkeys(step.framework for step in target.steps(quantize))]
+def load_all() -> dict[str, type[Converter]]:
+    """Target name -> class, for every target."""
+    return {name: load(name) for name in files()}
 
 
 def need(module: str, purpose: str) -> None:

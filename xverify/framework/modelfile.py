@@ -96,6 +96,8 @@ class ModelFile(Runner):
     runtime: ClassVar[str]
     # Whether this runtime runs the file only where ``--on`` names it.
     on_request: ClassVar[bool] = False
+    # Whether ``xverify convert`` makes other files of it.
+    converts: ClassVar[bool] = False
     # Name of each input of the file that is open -> its dtype.
     dtypes: Mapping[str, str] = {}
 
@@ -163,6 +165,13 @@ class ModelFile(Runner):
     def precision(self, model: Any) -> Precision:
         """The precision of the weights of an opened file and of its arithmetic; "unknown" where the format cannot tell."""
         return Precision()
+
+    def forward(self, model: Any) -> Callable[..., Any]:
+        """An opened file as a function of native tensors in the order of the signature, which a converter can trace.
+
+        A format that ``converts`` has it. Raises Unsupported for a file that cannot be traced.
+        """
+        raise NotImplementedError
 
     def random_operators(self, model: Any) -> list[str]:
         """The operators of an opened file that draw random numbers, each with its place; [] where the format shows none."""

@@ -23,7 +23,7 @@ class ConversionWork(Group):
         """Do one step. What a converter raises becomes one line."""
         state, of_model = self.state, request.source is None
         job = Job(
-            framework=state.framework,
+            framework=state.runner,
             model=state.model if of_model else None,
             inputs=request.names,
             outputs=request.outputs,
