@@ -13,12 +13,12 @@ pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 
-from helpers import narrowfiles, runtimefaults  # noqa: E402
+from helpers import narrowfiles, plantedfaults, runtimefaults  # noqa: E402
 from helpers.htmlpages import Page  # noqa: E402
 from helpers.runtimefaults import FAULTS  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from xverify.checking.reproducer_files import FILES  # noqa: E402
+from xverify.checking.reproducer_files import COMPARED, FILES  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("in_one_process")
 WRONG = Path(runtimefaults.__file__).parent / "wrongruntime"
@@ -56,8 +56,8 @@ def ran(folder, right=False):
     return subprocess.run(command, cwd="/", env=variables, capture_output=True, text=True, check=False)
 
 
-def operators(folder):
-    return [node.op_type for node in onnx.load(folder / "model.onnx").graph.node]
+def operators(folder, name="model.onnx"):
+    return [node.op_type for node in onnx.load(folder / name).graph.node]
 
 
 def assert_fails_alone(folder, *kinds):
@@ -152,6 +152,16 @@ def test_a_fault_that_only_joined_nodes_have_is_reproduced_by_these_nodes(checke
         "They fail together: without any one of them, the others are right."
         in (tmp_path / "piece" / "report.md").read_text()
     )
+
+
+@pytest.mark.slow
+def test_a_runtime_that_shows_no_values_of_nodes_has_its_faulty_node_found_by_halves(checked, plant, tmp_path):
+    pytest.importorskip("openvino")
+    plant(node="/conv3/Conv", result=("Mul", "float32", 1.01))
+    done, _ = checked(narrowfiles.save(narrowfiles.network(), tmp_path / "network.onnx"), "--on", "openvino")
+    assert done.code == 1, done.out + done.err
+    assert "Conv '/conv3/Conv' fails by itself in float32" in " ".join(done.out.split())
+    assert_fails_alone(tmp_path / "piece", "Conv")
 
 
 def test_a_right_runtime_writes_nothing_and_says_so(checked, tmp_path):
@@ -287,6 +297,23 @@ def test_only_the_constants_of_the_piece_are_in_it_and_external_ones_too(checked
     assert not model.graph.initializer[0].external_data
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16], ids=["float16", "bfloat16"])
+def test_values_of_narrow_types_go_through_a_piece(checked, plant, tmp_path, kind):
+    """numpy lacks bfloat16: a Cast stands at each end of the piece."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], "/in/Cast", to=kind),
+        helper.make_node("Transpose", ["h"], ["t"], "/Transpose", perm=[1, 0]),
+        helper.make_node("Cast", ["t"], ["y"], "/out/Cast", to=TensorProto.FLOAT),
+    ]
+    square = TensorProto.FLOAT, [6, 6]
+    file = small(tmp_path / "narrow.onnx", nodes, {"x": square}, {"y": square}, opset=18)
+    plant(node="/Transpose", attributes={"perm": [0, 1]})
+    done, _ = checked(file)
+    assert done.code == 1, done.out + done.err
+    narrow = kind == TensorProto.BFLOAT16
+    assert_fails_alone(tmp_path / "piece", *["Cast"] * narrow, "Transpose", *["Cast"] * narrow)
+
+
 def test_names_from_a_file_are_no_code_and_no_markup(checked, plant, tmp_path):
     name = '"""\nraise SystemExit(0)\n`|<b>'
     nodes = [helper.make_node("Exp", ["x"], ["h/../y"], name), helper.make_node("Abs", ["h/../y"], ["y"], "/Abs")]
@@ -309,12 +336,54 @@ def test_a_result_that_is_no_number_or_beyond_the_type_is_compared(checked, plan
     assert_fails_alone(tmp_path / "piece", "Log")
 
 
-def test_a_conversion_that_differs_has_no_reproducer_and_the_report_says_why(checked, tmp_path):
-    right = narrowfiles.save(narrowfiles.network(), tmp_path / "right.onnx")
-    wrong = narrowfiles.save(narrowfiles.network(seed=1), tmp_path / "wrong.onnx")
+# Wrong conversion -> operators of the node of the file, and of those of the reference in its place.
+PAIRS = {
+    "relu6": (["Clip"], ["Relu"]),
+    "resize-nearest": (["Resize"], ["Resize"]),
+    "stale-weight": (["Conv"], ["Conv"]),
+    "norm-folded-other-eps": (["Conv"], ["Conv", "BatchNormalization"]),
+}
+
+
+@pytest.mark.slow
+def test_the_first_node_of_a_wrong_conversion_stands_beside_that_of_the_reference(checked, tmp_path):
+    right = plantedfaults.write(tmp_path / "right.onnx")
+    files = [plantedfaults.write(tmp_path / f"{name}.onnx", **plantedfaults.WRONG[name][0]) for name in PAIRS]
+    done, rows = checked(*files, "--against", right)
+    assert done.code == 1, done.out + done.err
+    assert [row["reproducer"] for row in rows if row["task"] == "runtime"] == [""] * len(PAIRS)
+    for name, (own, reference) in PAIRS.items():
+        folder = tmp_path / "piece" / f"{name}.onnx"
+        assert sorted(each.name for each in folder.iterdir()) == sorted(COMPARED)
+        assert (operators(folder), operators(folder, "reference.onnx")) == (own, reference)
+        done = ran(folder)
+        assert done.returncode == 1, done.stdout + done.stderr
+        first, second = done.stdout.splitlines()
+        assert first.startswith("reference.onnx: ")
+        assert "right, 0 of " in first
+        assert second.startswith("model.onnx: ")
+        assert "WRONG" in second
+        assert f"of {name}.onnx computes something else than " in (folder / "report.md").read_text()
+
+
+@pytest.mark.parametrize("against", ["quantised", "recorded", "swapped"])
+def test_a_wrong_conversion_without_a_reproducer_says_why(checked, tmp_path, against):
+    right = plantedfaults.write(tmp_path / "right.onnx")
+    if against == "recorded":
+        np.savez(tmp_path / "recorded.npz", **{"input/x": np.ones((2, 6), "f"), "output/y": np.ones((2, 6), "f")})
+        nodes = [helper.make_node("Exp", ["x"], ["y"], "/Exp")]
+        right, wrong = tmp_path / "recorded.npz", small(tmp_path / "w.onnx", nodes, {"x": FLOATS}, {"y": FLOATS})
+    else:
+        name = {"quantised": "activation-scale", "swapped": "outputs-swapped"}[against]
+        wrong = plantedfaults.write(tmp_path / "w.onnx", **plantedfaults.WRONG[name][0])
+    says = {
+        "quantised": "a quantised file computes other values than its reference everywhere",
+        "swapped": "no single node of the reference stands in the place of the first one that differs",
+        "recorded": "its reference is no ONNX file",
+    }
     done, rows = checked(wrong, "--against", right)
     assert done.code == 1, done.out + done.err
-    assert "wrong.onnx, conversion: no reproducer was written" in " ".join(done.out.split())
+    assert f"w.onnx, conversion: no reproducer was written: {says[against]}" in " ".join(done.out.split())
     assert not (tmp_path / "piece").exists()
     assert [row["reproducer"] for row in rows] == ["", ""]
 
@@ -328,3 +397,16 @@ def test_the_next_commands_and_other_reports_name_it(xverify, plant, tmp_path):
     texts = [(tmp_path / name).read_text().replace("\\", "") for name in ("r.html", "r.md", "r.xml")]
     for text in (Page(texts[0]).text, *texts[1:]):
         assert str(tmp_path / "piece") in text
+
+
+@pytest.mark.slow
+def test_a_file_that_is_wrong_at_several_sizes_has_a_folder_for_each(checked, plant, tmp_path):
+    plant(**RELU)
+    file = narrowfiles.save(narrowfiles.network(), tmp_path / "network.onnx")
+    done, rows = checked(file, "--sizes", "batch=1,2")
+    assert done.code == 1, done.out + done.err
+    folders = [tmp_path / "piece" / f"network.onnx-batch-{size}" for size in (1, 2)]
+    assert [row["reproducer"] for row in rows] == list(map(str, folders))
+    for size, folder in zip((1, 2), folders):
+        assert_fails_alone(folder, "Relu")
+        assert np.load(folder / "inputs.npz")["c1"].shape[0] == size

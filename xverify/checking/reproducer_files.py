@@ -6,22 +6,25 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import host
 from ..errors import NotWritten, UsageError, shown
+from ..messages.pieces import PieceCut
 from ..outputs import MARK
 from ..verdict.limits import DRIFT_R
 from .candidate import Evaluated
 from .pieces import Wrong
 
 SCRIPT, REPORT = "reproduce.py", "report.md"
-FILES = frozenset({"model.onnx", "inputs.npz", "expected.npz", SCRIPT, REPORT})
+ONE = {"model.onnx": "inputs.npz"}  # model of a reproducer -> its inputs
+TWO = {"reference.onnx": "reference-inputs.npz", **ONE}  # of a file and its reference
+FILES, COMPARED = (frozenset({*each, *each.values(), "expected.npz", SCRIPT, REPORT}) for each in (ONE, TWO))
 MANY = 8  # operators that a title names
 
 TEXT = '''\
-"""Computes model.onnx with {runtime}, and compares the result with the exact one. It ends with 1 when a value is wrong."""
+"""Computes {what} with {runtime}, and compares the result with the exact one. It ends with 1 when a value is wrong."""
 
 import sys
 from pathlib import Path
@@ -30,22 +33,24 @@ import numpy as np
 import {runtime}
 
 folder, wrong = Path(__file__).resolve().parent, 0
-inputs, expected = dict(np.load(folder / "inputs.npz")), np.load(folder / "expected.npz")
+expected = np.load(folder / "expected.npz")
 names = [key[len("exact/") :] for key in expected if key.startswith("exact/")]
-{compute}
 np.seterr(all="ignore")
-for name, found in zip(names, outputs):
-    exact, rounded, limit = (expected[kind + name] for kind in ("exact/", "rounded/", "limit/"))
-    if (found.shape, found.dtype) != (exact.shape, rounded.dtype):
-        sys.exit(f"{{name}}: {{found.dtype}} {{found.shape}}, expected {{rounded.dtype}} {{exact.shape}}: WRONG")
-    error = np.where((found == rounded) | (np.isnan(found) & np.isnan(exact)), 0.0, np.abs(found - exact))
-    beyond = np.count_nonzero(~(error <= limit))
-    score = np.nan_to_num(error, nan=np.inf) - limit if beyond else error / (limit + 1e-300)
-    worst = np.unravel_index(np.argmax(score), error.shape)
-    print(f"{{name}}{{[int(each) for each in worst]}}: {{float(found[worst]):.9g}}, exactly {{exact[worst]:.9g}}:",
-          f"error {{error[worst]:.3g}}, limit {{limit[worst]:.3g}};",
-          f"{{'WRONG' if beyond else 'right'}}, {{beyond}} of {{error.size}} values are beyond their limits")
-    wrong += beyond
+for file, given in {files}:
+    path, inputs = str(folder / file), dict(np.load(folder / given))
+    {compute}
+    for name, found in zip(names, outputs):
+        exact, rounded, limit = (expected[kind + name] for kind in ("exact/", "rounded/", "limit/"))
+        if (found.shape, found.dtype) != (exact.shape, rounded.dtype):
+            sys.exit(f"{{file}}: {{name}}: {{found.dtype}} {{found.shape}}, expected {{rounded.dtype}} {{exact.shape}}: WRONG")
+        error = np.where((found == rounded) | (np.isnan(found) & np.isnan(exact)), 0.0, np.abs(found - exact))
+        beyond = np.count_nonzero(~(error <= limit))
+        score = np.nan_to_num(error, nan=np.inf) - limit if beyond else error / (limit + 1e-300)
+        at = np.unravel_index(np.argmax(score), error.shape)
+        print(f"{{file}}: {{name}}{{[int(each) for each in at]}}: {{float(found[at]):.9g}}, exactly {{exact[at]:.9g}}:",
+              f"error {{error[at]:.3g}}, limit {{limit[at]:.3g}};",
+              f"{{'WRONG' if beyond else 'right'}}, {{beyond}} of {{error.size}} values are beyond their limits")
+        wrong += beyond
 sys.exit(int(wrong > 0))
 '''
 # Runtime -> the lines that compute the outputs, and mode of the format -> how it is said there.
@@ -54,13 +59,13 @@ COMPUTE = {
         "options = onnxruntime.SessionOptions()\n"
         "options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.{mode}\n"
         "options.intra_op_num_threads = {threads}\n"
-        'session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])\n'
+        'session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])\n'
         "outputs = session.run(names, inputs)",
         {"all": "ORT_ENABLE_ALL", "none": "ORT_DISABLE_ALL"},
     ),
     "openvino": (
         'settings = {{"INFERENCE_PRECISION_HINT": "{mode}", "INFERENCE_NUM_THREADS": {threads}}}\n'
-        'results = openvino.Core().compile_model(str(folder / "model.onnx"), "CPU", settings)(inputs)\n'
+        'results = openvino.Core().compile_model(path, "CPU", settings)(inputs)\n'
         "outputs = [results[name] for name in names]",
         {"float32": "f32"},
     ),
@@ -89,7 +94,7 @@ The nodes, cut out of {file} with the values that they are given there:
 ## How to run it
 
 ```
-pip install {runtime}=={version} numpy
+pip install {runtime}=={release} numpy
 python {script}
 ```
 
@@ -110,14 +115,42 @@ The script ends with exit code 1 while a value is wrong, and with 0 when all are
 
 {mark}
 """
+PAIR_TEXT = """\
+# {own} of {file} computes something else than {reference} of {against}
+
+It is the first node of the file whose value its reference does not have. {runtime} {version} computes both from the same values:
+
+* `{reference}` of the reference `{against}`, in `reference.onnx`
+* `{own}` of the file `{file}`, in `model.onnx`
+
+## What is returned
+
+```
+{printed}
+```
+
+## How to run it
+
+```
+pip install {runtime}=={release} numpy
+python {script}
+```
+
+The script ends with exit code 1 while a value is wrong, and with 0 when all are right. `expected.npz` holds what the reference
+says: exactly, in float64 (`exact/NAME`), rounded to its type (`rounded/NAME`), and how far a value may be away (`limit/NAME`),
+{limit:g} times the rms of what rounding changes. The inputs of both are the values of the reference.
+
+{mark}
+"""
 TOGETHER = "They fail together: without any one of them, the others are right."
 
 
-def write_script(folder: Path, runtime: str, mode: str, threads: int) -> None:
-    """Write the script that computes a piece with its runtime and numpy alone."""
+def write_script(folder: Path, runtime: str, mode: str, threads: int, files: Mapping[str, str] = ONE) -> None:
+    """Write the script that computes one or two pieces with their runtime and numpy alone. files: model -> its inputs."""
     compute, modes = COMPUTE[runtime]
-    lines = compute.format(mode=modes[mode], threads=threads)
-    (folder / SCRIPT).write_text(TEXT.format(runtime=runtime, compute=lines), encoding="utf-8")
+    lines = compute.format(mode=modes[mode], threads=threads).replace("\n", "\n    ")
+    what, pairs = " and ".join(files), list(files.items())
+    (folder / SCRIPT).write_text(TEXT.format(runtime=runtime, what=what, files=pairs, compute=lines), encoding="utf-8")
 
 
 def write_report(folder: Path, evaluated: Evaluated, found: Wrong, printed: str) -> str:
@@ -137,12 +170,13 @@ def write_report(folder: Path, evaluated: Evaluated, found: Wrong, printed: str)
     text = REPORT_TEXT.format(
         runtime=opened.form.runtime,
         version=version,
+        release=version.partition("-")[0],  # OpenVINO names its commit behind a dash
         kinds=", ".join(dict.fromkeys(_plain(name.partition(" ")[0]) for name in cut.nodes[-MANY:])),
         how=how,
         file=f"`{_plain(opened.path.name)}`",
         nodes="\n".join(f"* `{_plain(name)}`" for name in cut.nodes),
         more=f"{more}\n\n" if more else "",
-        printed="\n".join(shown(line).replace("```", "'''") for line in printed.splitlines()),
+        printed=_block(printed),
         script=SCRIPT,
         versions="\n".join(f"| {name} | {_plain(value)} |" for name, value in versions.items()),
         limit=DRIFT_R,
@@ -150,6 +184,32 @@ def write_report(folder: Path, evaluated: Evaluated, found: Wrong, printed: str)
     )
     (folder / REPORT).write_text(text, encoding="utf-8")
     return f"{last} fails by itself {how}" if alone else f"{len(cut.places)} nodes up to {last} fail together {how}"
+
+
+def write_pair_report(folder: Path, evaluated: Evaluated, against: str, found: PieceCut, printed: str) -> str:
+    """Write the text of a bug report on a conversion. Returns what the reproducer holds. against: the name of the reference."""
+    form, (own, reference) = evaluated.opened.form, map(_plain, found.nodes)
+    version = str(evaluated.opened.environment.get(form.runtime, ""))
+    text = PAIR_TEXT.format(
+        own=own,
+        reference=reference,
+        file=_plain(evaluated.opened.path.name),
+        against=_plain(against),
+        runtime=form.runtime,
+        version=version,
+        release=version.partition("-")[0],
+        printed=_block(printed),
+        script=SCRIPT,
+        limit=DRIFT_R,
+        mark=MARK,
+    )
+    (folder / REPORT).write_text(text, encoding="utf-8")
+    return f"{own} computes something else than {reference} of the reference"
+
+
+def _block(text: str) -> str:
+    """A text of several lines within a block of code."""
+    return "\n".join(shown(line).replace("```", "'''") for line in text.splitlines())
 
 
 def _plain(text: str) -> str:
@@ -184,7 +244,9 @@ def is_own(folder: Path) -> bool:
 def _is_one(folder: Path) -> bool:
     names = {each.name for each in folder.iterdir()}
     report = folder / REPORT
-    return names == FILES and report.is_file() and report.read_text("utf-8", "replace").rstrip().endswith(MARK)
+    return (
+        names in (FILES, COMPARED) and report.is_file() and report.read_text("utf-8", "replace").rstrip().endswith(MARK)
+    )
 
 
 def place(found: Sequence[tuple[str, Path]], target: Path) -> list[Path]:

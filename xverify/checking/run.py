@@ -280,7 +280,7 @@ class Check:
         answered = Answers(context, self.graphs).of(evaluated, target)
         found = Checked(opened, opened.environment, answered.evaluated, answered.quantisation, answered.answers)
         yield found, answered.target
-        yield reproduced(context, self.graphs, found), answered.target
+        yield reproduced(context, self.graphs, found, answered.target), answered.target
 
     def _guess(
         self, files: Sequence[Opened], size: sizes.Size, chosen: dict[Path, dict[str, int]], opened: Opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .codec import Request
-from .graph import NodesCaptured
+from .graph import GraphSide, NodesCaptured
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,22 @@ class CutPiece(Request[PieceCut]):
     outputs: tuple[str, ...] = ()
     approximated: tuple[str, ...] = ()
     rounds: int = 1
+
+
+@dataclass(frozen=True)
+class CutPair(Request[PieceCut]):
+    """Write the first node of a file whose value its reference does not have, and the node of the reference in its place.
+
+    The folder gets ``model.onnx`` and ``inputs.npz``, ``reference.onnx`` and ``reference-inputs.npz``, and ``expected.npz`` with
+    the exact answer of the reference. Both are given the values of the reference.
+
+    file, reference: ONNX files. case: index of the case. outputs: name of an output of the reference -> its name in the file.
+    """
+
+    file: GraphSide
+    reference: GraphSide
+    case: int
+    outputs: dict[str, str]
+    folder: str
+    seed: int
+    rounds: int

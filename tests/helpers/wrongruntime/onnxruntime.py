@@ -1,67 +1,18 @@
-"""ONNX Runtime with the fault that the file in PLANTED_FAULT describes; a folder of PYTHONPATH puts it in place of the real one.
+"""ONNX Runtime with a planted fault; a folder of PYTHONPATH puts it in the place of the real one."""
 
-node: the name of the node that is computed wrong. attributes: they replace its own. inputs: place -> (type, values), which replace
-its constants. result: (operator, type, values), by which its result is changed. after: the node is wrong where it follows this one
-and nothing between them is shown, in a session that joins nodes.
-"""
+from planting import plant, real
 
-import importlib
-import json
-import os
-import sys
-from pathlib import Path
-
-import numpy as np
-
-here, kept = os.path.dirname(os.path.abspath(__file__)), list(sys.path)
-sys.path[:] = [each for each in kept if os.path.abspath(each) != here]
-del sys.modules["onnxruntime"]
-try:
-    real = importlib.import_module("onnxruntime")
-finally:
-    sys.path[:] = kept
-fault = json.loads(Path(os.environ["PLANTED_FAULT"]).read_text())
+runtime = real("onnxruntime")
 
 
-def plant(model, joins):
-    """Change the graph as the wrong kernel computes it. joins: whether the session joins nodes."""
-    from onnx import helper, numpy_helper
-
-    graph, nodes = model.graph, {node.name: node for node in model.graph.node}
-    node, before = nodes.get(fault["node"]), nodes.get(fault.get("after"))
-    if node is None or ("after" in fault and not (joins and follows(graph, node, before))):
-        return
-    for name, value in fault.get("attributes", {}).items():
-        for old in [each for each in node.attribute if each.name == name]:
-            node.attribute.remove(old)
-        node.attribute.append(helper.make_attribute(name, value))
-    for place, (dtype, values) in fault.get("inputs", {}).items():
-        node.input[int(place)] = f"planted {place}"
-        graph.initializer.append(numpy_helper.from_array(np.array(values, dtype), f"planted {place}"))
-    if "result" in fault:
-        op, dtype, values = fault["result"]
-        graph.initializer.append(numpy_helper.from_array(np.array(values, dtype), "planted"))
-        output, node.output[0] = node.output[0], "before the planted change"
-        changed = helper.make_node(op, [node.output[0], "planted"], [output], "planted change")
-        graph.node.insert(list(graph.node).index(node) + 1, changed)
-
-
-def follows(graph, node, before):
-    """Whether a node is the only one that takes what another one makes."""
-    if before is None or before.output[0] not in node.input:
-        return False
-    shown = before.output[0] in {value.name for value in graph.output}
-    return not shown and sum(before.output[0] in each.input for each in graph.node) == 1
-
-
-class Session(real.InferenceSession):
+class Session(runtime.InferenceSession):
     def __init__(self, source, sess_options=None, **settings):
         import onnx
 
         model = onnx.load_from_string(source) if isinstance(source, bytes) else onnx.load(source)
         level = sess_options.graph_optimization_level if sess_options is not None else None
-        plant(model, level != real.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        plant(model, level != runtime.GraphOptimizationLevel.ORT_DISABLE_ALL)
         super().__init__(model.SerializeToString(), sess_options, **settings)
 
 
-real.InferenceSession = Session
+runtime.InferenceSession = Session

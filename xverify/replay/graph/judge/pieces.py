@@ -186,6 +186,14 @@ def _info(name: str, array: Any) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, array.shape)
 
 
+def name_output(piece: Piece, name: str) -> None:
+    """Give the only output of a piece another name, which must be none of its own."""
+    (output,) = piece.model.graph.output
+    for node in piece.model.graph.node:
+        node.output[:] = [name if each == output.name else each for each in node.output]
+    output.name = name
+
+
 # -- the answer ----------------------------------------------------------------------------------------------------------
 
 
