@@ -246,3 +246,60 @@ def test_the_sizes_are_those_of_the_file_where_the_reference_calls_its_axes_othe
     found = {size: row["error"]["verdict"] for size, row in rows_of(tmp_path, "conversion").items()}
     assert found.pop("x:1=16") in ("IDENTICAL", "EQUAL")
     assert found == {"x:1=33": "DIFFERENT"}
+
+
+FRAGILE = """
+import os
+import numpy as np
+from xverify.framework.modelfile import ModelFile, Signature, Tensor
+from xverify.framework.runner import OnArrays
+
+def once(framework, model, example):
+    def call(x):
+        if len(x) == 2:
+            os._exit(3)
+        return {"y": 2 * x}
+    return call
+
+class Adapter(OnArrays, ModelFile):
+    name, title, runtime = "fragile", "fragile file", "fragile"
+    needs = {"numpy": "numpy"}
+    modes = {"once": once}
+
+    def __init__(self, threads, device):
+        pass
+
+    @classmethod
+    def recognises(cls, path):
+        return path.read_bytes().startswith(b"fragile")
+
+    def open(self, path, options, float64):
+        return path
+
+    def signature(self, model):
+        return Signature((Tensor("x", (None, 3), "float32"),), (Tensor("y", (None, 3), "float32"),))
+
+    def environment(self):
+        return {}
+"""
+
+
+def test_a_runtime_that_dies_at_a_size_is_started_again_for_the_next_one(xverify, tmp_path, monkeypatch):
+    (tmp_path / "formats").mkdir()
+    (tmp_path / "formats" / "fragile.py").write_text(FRAGILE)
+    (tmp_path / "model.any").write_text("fragile")
+    monkeypatch.setenv("XVERIFY_FORMATS", str(tmp_path / "formats"))
+    done = xverify("check", tmp_path / "model.any", "--sizes", "batch=1,2,3", "--json", tmp_path / "r.json")
+    assert done.code == 3, done.out + done.err
+    found = {size: (row["status"], row["error"] is not None) for size, row in rows_of(tmp_path, "runtime").items()}
+    assert found == {"batch=1": ("ok", True), "batch=2": ("crashed", False), "batch=3": ("ok", True)}
+
+
+def test_sizes_for_which_there_is_no_time_are_untested(xverify, tmp_path):
+    file = mean(tmp_path / "right.onnx", baked=False)
+    done = xverify("check", file, "--sizes", "batch=1,2", "--max-seconds", 0.01, "--json", tmp_path / "r.json")
+    assert done.code == 4, done.out + done.err
+    first, second = rows_of(tmp_path, "runtime").values()
+    assert first["error"]["compared"] > 0
+    assert second["error"]["verdict"] == "UNTESTED"
+    assert second["error"]["reason"] == "--max-seconds was over before the size batch=2"

@@ -168,7 +168,7 @@ class Check:
         for size in sizes.combinations(asked):
             if rounds:
                 opened = [self._opened_again(*each) for each in zip(self.files, opened, rounds[-1])]
-            checked, found = self._judge(opened, ready, size, chosen)
+            checked, found = self._judge(opened, ready, size, chosen, self._late(size) if rounds else "")
             rounds.append(checked)
             known = found if known is None or isinstance(known, ReferenceFailed) else known
         if isinstance(known, ReferenceFailed):  # at every size
@@ -190,15 +190,17 @@ class Check:
         ready: Future[Any] | None,
         size: sizes.Size,
         chosen: dict[Path, dict[str, int]],
+        late: str,
     ) -> tuple[list[Checked], Known | ReferenceFailed]:
         """Check every file that could be opened, at one size. Returns why the reference cannot be computed at it in its place.
 
         chosen: path -> the sizes of its other open axes, which the first size that could be computed sets.
+        late: why there is no time for this size; "" where there is.
         """
         sized_files = [sizes.at_size(each, size) if isinstance(each, Opened) else each for each in opened]
         files = [each for each in sized_files if isinstance(each, Opened)]
         tools = Tools(self.graphs, partial(self._guess, files, size, chosen))
-        known, skipped = self._known(ready, files, size, tools)
+        known, skipped = self._known(ready, files, size, tools) if not late else (Known(None), late)
         target = known.target if isinstance(known, Known) else None
         checked = []
         for file, each in zip(self.files, sized_files):
@@ -218,16 +220,18 @@ class Check:
                 self.context.listener.judged(row.subject, row.task, row.error.verdict if row.error else row.status)
         return checked, known
 
+    def _late(self, size: sizes.Size) -> str:
+        """Why there is no time to check a size; "" where there is."""
+        left = self.context.clock.left
+        over = left is not None and left <= 0
+        return f"--max-seconds was over before the size {sizes.said(size)}" if over else ""
+
     def _known(
         self, ready: Future[Any] | None, files: Sequence[Opened], size: sizes.Size, tools: Tools
     ) -> tuple[Known | ReferenceFailed, str]:
         """(the reference at a size, why the files are not checked at it; "" where they are). Raises UsageError."""
-        left = self.context.clock.left
-        own = Known(None, references.own_summary("each file's own meaning"))
-        if size and left is not None and left <= 0:
-            return own, f"--max-seconds was over before the size {sizes.said(size)}"
         if self.reference is None or ready is None:
-            return own, ""
+            return Known(None, references.own_summary("each file's own meaning")), ""
         try:
             with sizes.naming(size):
                 return self.reference.known(ready, files, tools), ""
