@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 from helpers.envadapters import visible
 
+from xverify.checking.candidate import Checked, Evaluated
+from xverify.checking.computing import Cases, Computed
+from xverify.checking.firsts import first_versions
+from xverify.checking.judge import Judged
+from xverify.checking.subject import File, Opened
 from xverify.environments import versions
 from xverify.errors import UsageError
+from xverify.formats.onnx import Adapter
+from xverify.framework.modelfile import Signature
+from xverify.results.records import Error
+from xverify.results.verdicts import Verdict
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
@@ -150,8 +159,28 @@ def test_versions_that_nobody_can_judge_are_compared_with_each_other(xverify, fi
     other.write_text(FORMAT.replace('name = "toy"', 'name = "toy"\n    title = "toy file"'))
     done = xverify("check", file, "--on", "toyrt==1.2,toyrt==1.10")
     assert done.code == 4, done.out + done.err
-    assert "toyrt==1.10 is the first version that differs from those before it: its output y differs by" in done.out
+    assert "toyrt==1.10 is the first version that differs from those before it: its output y is away by" in done.out
     assert "it is not known which is right" in done.out
+
+
+@pytest.mark.parametrize(("change", "says"), [(0.01, "both are EQUAL"), (1e-6, None)], ids=["steps", "rounding"])
+def test_outputs_of_two_versions_that_are_both_right_are_compared_too(tmp_path, change, says):
+    """As those of a quantised file, in which a value beside the middle of two steps may become either of them."""
+    outputs = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    checked = []
+    for version, array in (("1.10", outputs * np.float32(1 + change)), ("1.9", outputs)):
+        file = File("a", tmp_path / "a.onnx", Adapter, None, version=version)
+        opened = Opened(**vars(file), signature=Signature((), ()), environment={})
+        computed = Computed(tmp_path, {"0/y": array}, {}, {})
+        evaluated = Evaluated(opened, Cases({}, 1, ("random",), ()), computed)
+        checked.append(Checked(opened, {}, evaluated, answers={"runtime": Judged(Error(Verdict.EQUAL), {})}))
+    told = list(first_versions(checked))
+    assert len(told) == (says is not None)
+    for each in told:
+        assert each.startswith(
+            "a.onnx: onnxruntime==1.10 is the first version that differs from those before it: its output y"
+        )
+        assert each.endswith(f"is away by 0.008 of its size (case 0) from that of 1.9; {says}")
 
 
 def fake_uv(tmp_path, monkeypatch, script):

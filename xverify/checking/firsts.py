@@ -97,10 +97,13 @@ def _between(before: Sequence[Checked], after: Sequence[Checked]) -> str:
         if earlier != later:
             known = _where(max((one, other), key=_rank))
             return f"it is {later}, and {one.file.version} is {earlier}{at}{known}"
-        if later == Verdict.UNTESTED and not other.size:  # the outputs of the last size alone are kept
+        if (
+            isinstance(later, Verdict) and not later.fails and not other.size
+        ):  # the outputs of the last size alone are kept
             says = _changed(one, other)
+            untold = "none of them is judged, so it is not known which is right"
             if says:
-                return f"{says}{at}; none of them is judged, so it is not known which is right"
+                return f"{says}; {untold if later == Verdict.UNTESTED else f'both are {later}'}"
     return ""
 
 
@@ -114,7 +117,7 @@ def _changed(one: Checked, other: Checked) -> str:
     if shares.get(worst, 0.0) <= growth(LONG_SUM) * UNIT:
         return ""
     case, _, name = worst.partition("/")
-    return f"its output {name} differs by {shares[worst]:.2g} of its size (case {case}) from that of {one.file.version}"
+    return f"its output {name} is away by {shares[worst]:.2g} of its size (case {case}) from that of {one.file.version}"
 
 
 def _worst(each: Checked) -> Verdict | str:
