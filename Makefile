@@ -70,7 +70,7 @@ floors: $(STAMP)              ## whether every fault above the stated detection 
 onnx-suite: $(STAMP)          ## onnx's own test data: `xverify check` agrees with the expected outputs, and with what is wrong
 	$(BIN)/python suites/onnx_suite.py
 
-quantised: $(STAMP)           ## mistakes of quantising in files of ONNX Runtime: each is found and named, and no right file is accused; half an hour
+quantised: $(STAMP)           ## mistakes of quantising in files of ONNX Runtime: each is found and named, and no right file is accused; 6 minutes
 	$(BIN)/python suites/quantised.py --markdown
 
 torchvision: $(STAMP)         ## 20 architectures by both exporters of torch, on two runtimes, in float16 and in int8: no false alarm

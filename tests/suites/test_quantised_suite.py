@@ -37,3 +37,19 @@ def test_ranges_that_contradict_each_other_or_the_reference_are_named(scheme):
     assert "lets negative numbers through" in undone
     assert "is read with the scale" in one_sided
     assert "so its values are × 1.3" in one_sided
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["per channel", "blocks of 4 bits, QDQ", "dynamic"])
+def test_steps_that_are_coarser_than_necessary_are_a_warning_with_their_cost(scheme):
+    right, coarse, *wide = run(
+        "--networks", "perceptron", "--schemes", scheme, "--mistakes", "right,coarse weights,wide range"
+    )
+    assert ": EQUAL; " in right
+    assert ": DRIFT, named; " in coarse
+    assert "fc2: the scale of its weights is " in coarse
+    assert " times larger than they need, which costs " in coarse
+    assert len(wide) == (scheme == "per channel")
+    assert all(
+        "fc2: the range of the input r1 is 15.9 times wider than its values in these inputs" in each for each in wide
+    )

@@ -21,9 +21,9 @@ KINDS = ("random", "random", "zeros", "large", "tiny", "alternating")
 LARGE, TINY = 10.0, 1e-3  # factors on standard normal values
 MASK, LENGTH_OF, COUNT = "mask", "length", "count"  # what an input is, from its name or from the graph
 FITTED = "fitted"  # an input that the file quantises: its values lie in the range of the quantiser
-DEVIATIONS = (
-    8.0  # the width of this range in standard deviations: of 20,000 normal values, the largest are four of them away
-)
+# The width of this range in standard deviations. Of 20,000 normal values, the largest are four of them away; a fifth is left for
+# what a calibration on few inputs has not seen.
+DEVIATIONS = 10.0
 WHOLE = (1, 2)  # cases in which masks are ones and lengths are the longest
 COUNTS = (1, 5)  # the range of a number of repetitions
 # Guesses for a size that the file leaves open. SIGNAL: for samples of a sound, of which models need at least one window.
