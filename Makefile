@@ -11,7 +11,7 @@ LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra clu
 # Images of containers set it, and then each of the thousand processes of the tests compiles xverify again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run wheel test slow long check ci fast side-by-side bench faults ports floors onnx-suite quantised torchvision formats environments lint types resolve lock docs clean
+.PHONY: help run wheel test slow long check ci fast side-by-side bench faults ports floors onnx-suite quantised kernels torchvision formats environments lint types resolve lock docs clean
 help:                         ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
@@ -72,6 +72,9 @@ onnx-suite: $(STAMP)          ## onnx's own test data: `xverify check` agrees wi
 
 quantised: $(STAMP)           ## mistakes of quantising in files of ONNX Runtime: each is found and named, and no right file is accused; 6 minutes
 	$(BIN)/python suites/quantised.py --markdown
+
+kernels: $(STAMP)             ## wrong kernels in quantised graphs: each is found at its node; 3 minutes
+	$(BIN)/python suites/kernels.py --markdown
 
 torchvision: $(STAMP)         ## 20 architectures by both exporters of torch, on two runtimes, in float16 and in int8: no false alarm
 	$(BIN)/python suites/vision.py

@@ -129,3 +129,9 @@ def test_a_note_says_by_which_value_each_condition_was_decided():
     assert decided(conditions("top1>=0.9,sqnr>=30,top5>=1"), outputs) == (
         "top1>=0.9 holds: 0.98 (y); sqnr>=30 does not hold: 20 (z); top5>=1 does not hold, because y has no such figure"
     )
+
+
+def test_a_divergence_of_rounding_alone_is_not_negative():
+    """The terms are rounded, and their sum was -2.2e-18 here."""
+    right = np.random.default_rng(0).standard_normal((4, 10))
+    assert figures([(right, np.nextafter(right, 9))]).kl == 0.0

@@ -25,6 +25,10 @@ from .quantisation import coarse_parts, quantisation_of, with_scales
 from .rounding import with_rounding
 
 FLIPPED = "every node is EQUAL, and half a step at each quantised value changes the outputs by as much"
+UNSHOWN = (
+    "half a step at each quantised value changes the outputs by as much; this runtime does not show its nodes, so nothing tells "
+    "whether each is right"
+)
 FURTHER = 3  # cases beside the first in which nodes are judged
 
 
@@ -187,8 +191,10 @@ class Answers:
         again = self._with_floors(evaluated, replace(own, floors=joined([own.floors, noise])))
         if again.error.verdict > Verdict.EQUAL:
             return found
-        reason = "; ".join(filter(None, (FLIPPED, again.error.reason)))
-        return replace(again, error=replace(again.error, reason=reason))
+        shown = evaluated.layers is not None and evaluated.layers.compared > 0
+        verdict = again.error.verdict if shown else max(Verdict.DRIFT, again.error.verdict)
+        reason = "; ".join(filter(None, (FLIPPED if shown else UNSHOWN, again.error.reason)))
+        return replace(again, error=replace(again.error, verdict=verdict, reason=reason))
 
     def _with_floors(self, evaluated: Evaluated, own: Meaning | None) -> Judged:
         """The answer on the runtime with the floors of this meaning of the file."""
@@ -196,13 +202,14 @@ class Answers:
         return runtime(evaluated.computed, own, count, evaluated.layers, title, evaluated.precision, evaluated.late)
 
     def _may_flip(self, evaluated: Evaluated) -> bool:
-        """Whether a file quantises, and every node of it was compared and is EQUAL.
+        """Whether a file quantises, and every node of it was compared and is EQUAL, or the runtime shows no node.
 
         Then a value that lies beside the middle of two steps may become either of them, and so may what follows from it.
         """
         layers = evaluated.layers
+        unshown = layers is None or not layers.compared
         known = layers is not None and layers.complete and layers.verdict <= Verdict.EQUAL
-        return known and evaluated.at.quantised and evaluated.opened.is_onnx and self.graphs is not None
+        return (known or unshown) and evaluated.at.quantised and evaluated.opened.is_onnx and self.graphs is not None
 
     def _compared(self, evaluated: Evaluated, target: Target | None) -> Compared | None:
         """Does the file say what the reference says, at its precision? None without a reference."""

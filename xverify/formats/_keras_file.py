@@ -142,8 +142,15 @@ def _output_names(model: Any) -> list[str]:
     structure = getattr(model, "_outputs_struct", None)
     if isinstance(structure, Mapping) and len(structure) == len(model.outputs):
         return [str(key) for key in sorted(structure)]  # the order in which Keras flattens a mapping
-    names = list(getattr(model, "output_names", ())) or [tensor.name for tensor in model.outputs]
+    # Keras numbers tensors without a name, and the same file has other numbers when it is loaded again.
+    names = list(getattr(model, "output_names", ())) or [_maker(tensor) or tensor.name for tensor in model.outputs]
     return [f"{name}_{names[:i].count(name)}" if name in names[:i] else name for i, name in enumerate(names)]
+
+
+def _maker(tensor: Any) -> str:
+    """The name of the layer that computes a tensor; "" where Keras does not tell it."""
+    history = getattr(tensor, "_keras_history", None)
+    return "" if history is None else str(history.operation.name)
 
 
 def _tensor(name: str, tensor: Any) -> Tensor:
