@@ -1,5 +1,6 @@
 """What a check does early, and late: a process imports torch while this one imports the rest, and while the runtime computes."""
 
+import re
 import subprocess
 import sys
 
@@ -54,3 +55,20 @@ def test_a_file_that_cannot_be_opened_does_not_wait_for_torch(tmp_path, capsys, 
     assert main(["check", str(tmp_path / "m.onnx"), "--quiet"]) == 3
     assert "failed" in capsys.readouterr().out
     assert [each.name for each in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_note_says_how_to_have_the_cases_that_are_left_out_for_time(tmp_path, capsys, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    sides = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 8]) for name in "xy"]
+    nodes = [onnx.helper.make_node("Softmax", ["x"], ["y"])]
+    graph = onnx.helper.make_graph(nodes, "graph", sides[:1], sides[1:])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "m.onnx")
+    monkeypatch.setattr("xverify.checking.meaning.ENOUGH", 0.0)
+    assert main(["check", str(tmp_path / "m.onnx"), "--details"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the first 2 of 6 input cases were compared" in said
+    wanted = re.search(r"--max-seconds (\d+) has time for all", said)[1]
+    assert main(["check", str(tmp_path / "m.onnx"), "--details", "--max-seconds", wanted]) == 0
+    assert "input cases were compared" not in capsys.readouterr().out

@@ -17,7 +17,7 @@ from .doubt import doubtful_cases, measured_again
 from .explaining import explained
 from .graphs import Side
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
-from .meaning import Meaning, joined, own_meaning, with_approximations
+from .meaning import Meaning, joined, own_meaning, patience, with_approximations
 from .nodes import judge_nodes
 from .overflow import told_overflow
 from .precision import Converted, Sides, approximated, at_precision, convert_at, narrower_noise, step_noise
@@ -108,8 +108,9 @@ class Answers:
     def _with_meaning(self, evaluated: Evaluated) -> Evaluated:
         """Return the file with what it says in float64, and with the noise of its precision."""
         opened, computed, context = evaluated.opened, evaluated.computed, self.context
+        seed, left = context.settings.seed, context.clock.left
         try:
-            own = own_meaning(opened, computed.inputs, computed.own, self.graphs, context.settings.seed, context.notes)
+            own = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, context.notes, left)
         except TimedOut as error:
             if not opened.is_onnx:  # its own worker is gone
                 raise
@@ -142,7 +143,8 @@ class Answers:
             return evaluated
         if nodes:
             self._phase(evaluated, "evaluating it with the precision of its approximated nodes")
-            own = with_approximations(own, opened, computed.inputs, graphs, seed, nodes)
+            enough = patience(self.context.clock.left)
+            own = with_approximations(own, opened, computed.inputs, graphs, seed, nodes, enough)
         narrower = narrower_noise(opened, computed, layers, graphs, seed)
         if narrower is not None:
             own = replace(own, rounding_floors=joined([own.rounding_floors or own.floors, narrower]))

@@ -30,6 +30,7 @@ SAMPLES = 4  # perturbed evaluations
 # Outputs of fewer values than this together, or a residual of more noise floors than that, need all samples.
 FEW_VALUES, NEAR = 10_000, 1.0
 ENOUGH = 2.0  # seconds of evaluating in float64 after which no further case is begun
+PARTS, BESIDE = 4, 30  # of the seconds of --max-seconds, one part of four is for these cases; and seconds for all else
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,22 @@ class Meaning:
     overflows: Mapping[str, str] = field(default_factory=dict)
 
 
+def patience(left: float | None) -> float:
+    """The seconds of evaluating in float64 after which no further case is begun. left: of --max-seconds; None without a limit."""
+    return ENOUGH if left is None else max(ENOUGH, left / PARTS)
+
+
 def with_approximations(
-    meaning: Meaning, opened: Opened, inputs: Path, graphs: Worker, seed: int, nodes: Sequence[str]
+    meaning: Meaning,
+    opened: Opened,
+    inputs: Path,
+    graphs: Worker,
+    seed: int,
+    nodes: Sequence[str],
+    enough: float = ENOUGH,
 ) -> Meaning:
     """The meaning with the noise of the nodes that the runtime approximates. The arguments are those of ``own_meaning``."""
-    floors = evaluated(opened, inputs, graphs, "approximated", seed, ENOUGH, approximated=tuple(nodes))[1]
+    floors = evaluated(opened, inputs, graphs, "approximated", seed, enough, approximated=tuple(nodes))[1]
     # Fewer or more cases may fit into the time than before.
     return replace(meaning, rounding_floors={key: floors.get(key, own) for key, own in (meaning.floors or {}).items()})
 
@@ -81,16 +93,22 @@ def evaluated(
 
 
 def own_meaning(
-    opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker | None, seed: int, notes: list[str]
+    opened: Opened,
+    inputs: Path,
+    outputs: Outputs,
+    graphs: Worker | None,
+    seed: int,
+    notes: list[str],
+    left: float | None = None,
 ) -> Meaning | None:
     """The meaning of a file: its graph in float64. None where there is no evaluation of it in float64.
 
     inputs: its input cases. outputs: what its runtime computed from them. graphs: the worker that evaluates ONNX graphs.
-    notes: gets a sentence when the evaluation failed.
+    notes: gets a sentence when the evaluation failed. left: seconds of --max-seconds; None without a limit.
     """
     if opened.is_onnx and graphs is not None:
         try:
-            return _evaluated(opened, inputs, outputs, graphs, seed, notes)
+            return _evaluated(opened, inputs, outputs, graphs, seed, notes, patience(left))
         except Refused as error:
             notes.append(f"{opened.label} could not be evaluated in float64: {error}")
     try:
@@ -151,15 +169,18 @@ def _residual(outputs: Outputs, exact: Outputs, key: str) -> float:
     return rms(outputs[key] - exact[key]) if key in outputs and outputs[key].shape == exact[key].shape else 0.0
 
 
-def _evaluated(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int, notes: list[str]) -> Meaning:
+def _evaluated(
+    opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker, seed: int, notes: list[str], enough: float
+) -> Meaning:
     exact, floors, reply = evaluated(
-        opened, inputs, graphs, "exact", seed, ENOUGH, state=dict(opened.state), witness=True
+        opened, inputs, graphs, "exact", seed, enough, state=dict(opened.state), witness=True
     )
     known = len({key.partition("/")[0] for key in outputs})
     if reply.cases < known:
+        wanted = 10 * math.ceil((PARTS * known * reply.seconds + BESIDE) / 10)
         notes.append(
             f"{opened.label}: the first {reply.cases} of {known} input cases were compared, because one takes "
-            f"{reply.seconds:.1f} s in float64"
+            f"{reply.seconds:.1f} s in float64; --max-seconds {wanted} has time for all"
         )
     if reply.hidden is not None and reply.hidden.names:
         names = reply.hidden.names

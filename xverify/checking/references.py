@@ -132,7 +132,8 @@ class FileReference:
             return Known(Absent(f"the reference is random: {random}"), own_summary(str(settings.against)))
         context.listener.phase("reference", "evaluating it in float64")
         try:
-            own = own_meaning(opened, computed.inputs, computed.own, graphs, settings.seed, context.notes)
+            left = context.clock.left
+            own = own_meaning(opened, computed.inputs, computed.own, graphs, settings.seed, context.notes, left)
         except TimedOut as error:
             if not opened.is_onnx:  # its own worker is gone
                 raise
