@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from helpers.htmlpages import Page  # noqa: E402
 from helpers.runtimefaults import FAULTS  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from xverify.checking import pieces  # noqa: E402
 from xverify.checking.reproducer_files import COMPARED, FILES  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("in_one_process")
@@ -410,3 +412,24 @@ def test_a_file_that_is_wrong_at_several_sizes_has_a_folder_for_each(checked, pl
     for size, folder in zip((1, 2), folders):
         assert_fails_alone(folder, "Relu")
         assert np.load(folder / "inputs.npz")["c1"].shape[0] == size
+
+
+def test_a_search_that_has_no_time_says_so(checked, plant, tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "SECONDS", 0.0)
+    plant(**RELU)
+    done, (row,) = checked(narrowfiles.save(narrowfiles.network(), tmp_path / "network.onnx"))
+    assert done.code == 1, done.out + done.err
+    assert "no reproducer was written: the search for a piece that fails by itself ended for want of time" in done.out
+    assert row["reproducer"] == ""
+    assert not (tmp_path / "piece").exists()
+
+
+def test_a_piece_that_is_found_before_the_time_is_over_is_written_and_says_so(checked, plant, tmp_path, monkeypatch):
+    counted = iter(range(1000))  # the clock of the search
+    monkeypatch.setattr(pieces, "time", SimpleNamespace(monotonic=lambda: next(counted)))
+    monkeypatch.setattr(pieces, "SECONDS", 6.0)
+    plant(node="/relu2/Relu", after="/block/block.0/Add", result=("Mul", "float32", 1.5))
+    done, _ = checked(narrowfiles.save(narrowfiles.network(), tmp_path / "network.onnx"))
+    assert done.code == 1, done.out + done.err
+    assert ran(tmp_path / "piece").returncode == 1
+    assert pieces.STOPPED in (tmp_path / "piece" / "report.md").read_text()

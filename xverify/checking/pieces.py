@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import Refused
+from ..errors import Failed, Refused
 from ..messages.files import Compute
 from ..messages.pieces import CutPiece, PieceCut, ReadNodes
 from ..processes.worker import Worker
@@ -79,7 +79,8 @@ class Search:
     ) -> None:
         self.context, self.opened, self.graphs = context, opened, graphs
         self.nodes, self.layers, self.probe = nodes, layers, probe
-        self.until = time.monotonic() + min(SECONDS, context.clock.left or SECONDS)
+        left = context.clock.left
+        self.until = time.monotonic() + (SECONDS if left is None else min(SECONDS, left))
         self.best: Wrong | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="piece-", dir=context.space))
 
@@ -88,8 +89,9 @@ class Search:
         try:
             return self._find()
         except _OutOfTime:
-            found = self.best
-            return found and replace(found, stopped=STOPPED)
+            if self.best is None:
+                raise Failed("the search for a piece that fails by itself ended for want of time") from None
+            return replace(self.best, stopped=STOPPED)
 
     def _find(self) -> Wrong | None:
         names = self.graphs.ask(ReadNodes(self.nodes.file, self.nodes.data))
