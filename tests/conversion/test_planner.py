@@ -238,6 +238,17 @@ def test_conditions_that_no_file_meets_fail_with_what_is_reached_and_the_worst_l
 
 
 @pytest.mark.slow
+def test_a_search_without_time_writes_the_file_in_float32_and_says_so(folder, out, xverify):
+    done = xverify(
+        *("convert", folder, out / "m.onnx", "--quantize", "int8", "--keep", "auto", "--accept", "sqnr>=35"),
+        *("--max-seconds", 0.001),
+    )
+    assert done.code == 0, done.out + done.err
+    assert "--max-seconds 0.001 ended the search after 2 files; fewer layers in float32 may do" in done.out
+    assert "5 of 5 layers in float32" in done.out.splitlines()[-1]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["int8", "float16"])
 @pytest.mark.parametrize("names", ["/outlier/Gemm,huge", "*/outlier/*, huge"])
 def test_layers_are_kept_by_name_by_module_and_by_pattern(precision, names, folder, out, xverify):
@@ -246,6 +257,27 @@ def test_layers_are_kept_by_name_by_module_and_by_pattern(precision, names, fold
     wide = {name for name, dtype in stored(out / "m.onnx").items() if dtype == "float32"}
     assert wide == {"outlier", "huge"}
     assert "in float32: /outlier/Gemm, /huge/Gemm" in done.out
+
+
+@pytest.mark.slow
+def test_a_file_with_a_single_layer_in_float16_is_judged_at_its_precision(folder, out, xverify, tmp_path):
+    report = tmp_path / "r.json"
+    done = xverify(
+        *(
+            "convert",
+            folder,
+            out / "m.onnx",
+            "--quantize",
+            "float16",
+            "--keep",
+            "first,outlier,huge,more",
+            "--json",
+            report,
+        )
+    )
+    assert done.code == 0, done.out + done.err
+    assert "converted, checked: EQUAL at mixed" in done.out.splitlines()[-1]
+    assert json.loads(report.read_text())["rows"][-1]["precision"]["weights"] == "float16"
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from xverify.converters._onnx_layers import layers_of, named, nodes_of, shield, 
 from xverify.framework.adapter import Array
 from xverify.framework.converter import DYNAMO, FLOAT16, INT8, Converter, Job, Layer, Step, need
 
+SHOWN = 10  # names of layers that a phrase tells
 LARGEST = 1.8e9  # bytes of weights in one file; a file of protobuf holds 2 GiB at most
 _NARROWING = {FLOAT16: (Step("onnxruntime", "halve", False),), INT8: (Step("onnxruntime", "quantize", False),)}
 
@@ -155,4 +156,5 @@ def _prepared(source: Path) -> Path:
 
 def _kept(job: Job) -> str:
     """The layers that stay in float32, for the phrase that a step returns."""
-    return f"; in float32: {', '.join(job.keep)}" if job.keep else ""
+    more = f" and {len(job.keep) - SHOWN} more" if len(job.keep) > SHOWN else ""
+    return f"; in float32: {', '.join(job.keep[:SHOWN])}{more}" if job.keep else ""

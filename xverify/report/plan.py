@@ -15,8 +15,10 @@ from .rows import RATE, rate, rate_unit
 from .tables import Column, FirstThatFits, borderless, ending, narrower, table
 from .text import escape
 
-SHOWN = 5  # layers, unless all are asked for or more stay in float32
-MOST = 20  # names of layers in a sentence
+SHOWN, MOST = (
+    5,
+    15,
+)  # layers, and layers where more of the most expensive ones stay in float32, unless all are asked for
 NAMES = 40  # characters of the name of a layer in a narrow table
 DISPENSABLE = ("kind", "MiB")  # columns to leave out, in this order
 
@@ -53,16 +55,17 @@ def layers(plan: Plan) -> list[Column[PlannedLayer]]:
 
 
 def shown_layers(plan: Plan, everything: bool = False) -> tuple[PlannedLayer, ...]:
-    """The layers of the table: the most expensive ones, and all that stay in float32. everything: all."""
-    return tuple(each for place, each in enumerate(plan.layers) if everything or place < SHOWN or each.kept)
+    """The layers of the table: the most expensive ones, and those that stay in float32. everything: all."""
+    found = [each for place, each in enumerate(plan.layers) if everything or place < SHOWN or each.kept]
+    return tuple(found if everything else found[:MOST])
 
 
-def lines(plan: Plan) -> Iterator[str]:
-    """The sentences below the tables."""
-    kept = [each.layer for each in plan.layers if each.kept]
-    if kept:
-        more = f" and {len(kept) - MOST} more" if len(kept) > MOST else ""
-        yield f"in float32: {', '.join(kept[:MOST])}{more}"
+def lines(plan: Plan, everything: bool = False) -> Iterator[str]:
+    """The sentences below the tables. everything: whether all layers are above."""
+    left = len(plan.layers) - len(shown_layers(plan, everything))
+    if left:
+        kept = sum(layer.kept for layer in plan.layers) - sum(layer.kept for layer in shown_layers(plan, everything))
+        yield f"and {left} more layers, {kept} of them in float32; --nodes prints all, and the result file has them"
     yield f"{plan.tried} files were tried in {plan.seconds:.1f} s"
     if plan.stopped:
         yield plan.stopped
@@ -83,7 +86,7 @@ def render(result: Result, out: Console, everything: bool = False) -> None:
         named = Column[PlannedLayer]("layer", lambda each: escape(ending(each.layer, NAMES)), left=True)
         columns = (layers(plan), [named, *layers(plan)[1:]])
         out.print(FirstThatFits(table(each, chosen, made=borderless()) for each in columns))
-    for line in lines(plan):
+    for line in lines(plan, everything):
         out.print(f"  {escape(line)}")
 
 

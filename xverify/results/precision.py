@@ -51,8 +51,9 @@ class Precision:
 
     says: in words; "unknown" where the format cannot tell.
     name: the same in one or two words: a dtype, "mixed" or "unknown".
-    weights: dtype in which most values of the weights are stored.
-    computed: floating-point dtype in which most layers compute; "" when it is unknown.
+    weights: dtype in which most values of the weights are stored; of a mixed file, in layers below float32.
+    computed: floating-point dtype in which most layers compute; "" when it is unknown. Of a mixed file that is not quantised, that
+        of layers below float32.
     quantised: whether some layer has weights or inputs that are whole numbers with a scale.
     activations: dtype of quantised inputs of layers; "" when there are none.
     scheme: "static", "dynamic", or "" when no inputs are quantised.
@@ -86,7 +87,9 @@ def from_layers(layers: Iterable[LayerPrecision]) -> Precision:
     for each, count in counts.items():
         words[str(each)] += count
     quantised = [each for each in counts if each.quantised or each.activations]
-    shown = max(quantised, key=lambda each: counts[each], default=most)
+    narrow = [each for each in counts if each.weights not in FULL or each.computed not in FULL]
+    # A file with few layers below float32 is as exact as these.
+    shown = max(quantised or narrow, key=lambda each: counts[each], default=most)
     total = sum(counts.values())
     says = str(most)
     if len(words) > 1:
@@ -95,7 +98,7 @@ def from_layers(layers: Iterable[LayerPrecision]) -> Precision:
         says=f"{MIXED}: {says}" if len(words) > 1 else says,
         name=_name(most) if len(words) == 1 else MIXED,
         weights=shown.weights,
-        computed=most.computed,
+        computed=most.computed if quantised else shown.computed,
         quantised=bool(quantised),
         activations=shown.activations,
         scheme=shown.scheme,
