@@ -51,5 +51,5 @@ def test_steps_that_are_coarser_than_necessary_are_a_warning_with_their_cost(sch
     assert " times larger than they need, which costs " in coarse
     assert len(wide) == (scheme == "per channel")
     assert all(
-        "fc2: the range of the input r1 is 15.9 times wider than its values in these inputs" in each for each in wide
+        "fc2: the range of the input r1 is 18.5 times wider than its values in these inputs" in each for each in wide
     )
