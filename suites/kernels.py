@@ -68,7 +68,8 @@ class Answer:
     def good(self) -> bool:
         if self.fault == RIGHT:
             return self.verdict in ("IDENTICAL", "EQUAL")
-        return self.where == "fused" or (self.verdict == "DIFFERENT" and self.named)
+        # A layer norm takes a constant out again: then the node is told, and the outputs are the right ones to the last bit.
+        return self.where == "fused" or (self.verdict in ("DIFFERENT", "IDENTICAL") and self.named)
 
     def __str__(self) -> str:
         how = f"{', named' if self.named else ''}{', within half a step' if self.steps else ''}"
