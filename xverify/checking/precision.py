@@ -32,6 +32,7 @@ ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
 # unusual sizes are taken for inputs that do not fit the calibration.
 CUT = 1e-4
 SHOWN = 3  # weights that a reason names
+DRAWN = ("large", "tiny", "zeros", "alternating")  # kinds of cases that may not fit a calibration
 GIVEN = "random"  # cases of this kind, and those of the user, are always compared
 
 
@@ -110,25 +111,39 @@ def convert_at(sides: Sides, precision: Precision, coarse: bool = False) -> Conv
 
     coarse: see ``EvaluateRounding``.
     """
-    noise, why = None, f"no model of it exists for a {sides.opened.form.title}"
+    noise, why = None, f"there is no model of it for the format of this file ({sides.opened.form.title})"
     try:
         noise = _noise(sides, precision, coarse) if precision.is_narrow else None
     except (Refused, TimedOut) as error:
         why = f"it could not be computed: {error}"
     if noise is None:
-        every = range(sides.cases.count)
+        every, notes = _of_usual_size(sides, precision)
         judged = conversion(sides.computed, sides.reference, sides.rounded, every)
         exact = _exact(sides, renamed(sides.own.floors, sides.computed), every) if sides.own else None
         judged = _worse(judged, exact, "float32")
         judged = without_model(judged, precision.name, why) if precision.is_narrow else judged
         judged, left = _with_weights(sides, judged, precision)
-        return Converted(judged, exact, left)
+        return Converted(judged, exact, (*notes, *left))
     cases, notes = _fitting(sides, noise, precision)
     judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results)
     exact = _exact(sides, noise.weights, cases, narrow=True)
     judged = _worse(judged, exact, precision.name)
     judged, left = _with_weights(sides, judged, precision)
     return Converted(_with_ranges(judged, noise, cases), exact, (*notes, *left))
+
+
+def _of_usual_size(sides: Sides, precision: Precision) -> tuple[list[int], list[str]]:
+    """The cases to compare where no model tells what rounding may change, and a note on those that are left out.
+
+    Nothing tells there for which values a static file was calibrated.
+    """
+    every = list(range(sides.cases.count))
+    usual = [case for case in every if case >= len(sides.cases.kinds) or sides.cases.kinds[case] not in DRAWN]
+    if precision.scheme != "static" or not usual or usual == every:
+        return every, []
+    kinds = ", ".join(dict.fromkeys(sides.cases.kinds[case] for case in every if case not in usual))
+    note = f"the cases of {kinds} inputs are not compared, because nothing tells whether they fit the calibration; see --inputs"
+    return usual, [note]
 
 
 def _worse(judged: Judged, exact: Judged | None, name: str) -> Judged:
@@ -241,7 +256,7 @@ def _fitting(sides: Sides, noise: _Noise, precision: Precision) -> tuple[list[in
         kind = sides.cases.kinds[case] if case < len(sides.cases.kinds) else GIVEN
         outside = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) == case}
         worst = max(outside, key=lambda key: outside[key], default="")
-        drawn = kind in ("large", "tiny", "zeros", "alternating")
+        drawn = kind in DRAWN
         if drawn and precision.scheme == "static" and worst and outside[worst] > CUT:
             notes.append(
                 f"the case of {kind} inputs is not compared with the reference, because it does not fit the calibration: "
