@@ -246,6 +246,8 @@ def test_a_search_without_time_writes_the_file_in_float32_and_says_so(folder, ou
     assert done.code == 0, done.out + done.err
     assert "--max-seconds 0.001 ended the search after 2 files; fewer layers in float32 may do" in done.out
     assert "5 of 5 layers in float32" in done.out.splitlines()[-1]
+    assert "outputs dB" not in done.out, "no cost was measured"
+    assert "more layers" not in done.out
 
 
 @pytest.mark.slow

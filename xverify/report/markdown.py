@@ -85,7 +85,8 @@ def _plan(result: Result) -> Iterator[list[str]]:
     if result.plan is not None:
         yield [f"### {literal(plan.title(result.plan))}"]
         yield table(plan.files(result), result.plan.files)
-        yield table(plan.layers(result.plan), plan.shown_layers(result.plan))
+        if shown := plan.shown_layers(result.plan):
+            yield table(plan.layers(result.plan), shown)
         yield [f"* {literal(line)}" for line in plan.lines(result.plan)]
 
 

@@ -55,17 +55,23 @@ def layers(plan: Plan) -> list[Column[PlannedLayer]]:
 
 
 def shown_layers(plan: Plan, everything: bool = False) -> tuple[PlannedLayer, ...]:
-    """The layers of the table: the most expensive ones, and those that stay in float32. everything: all."""
+    """The layers of the table: the most expensive ones, and those that stay in float32. everything: all.
+
+    There are none where no cost was measured.
+    """
+    if not any(each.sqnr is not None or each.overflows for each in plan.layers):
+        return ()
     found = [each for place, each in enumerate(plan.layers) if everything or place < SHOWN or each.kept]
     return tuple(found if everything else found[:MOST])
 
 
 def lines(plan: Plan, everything: bool = False) -> Iterator[str]:
     """The sentences below the tables. everything: whether all layers are above."""
-    left = len(plan.layers) - len(shown_layers(plan, everything))
+    shown = shown_layers(plan, everything)
+    left = [each for each in plan.layers if each not in shown] if shown else []
     if left:
-        kept = sum(layer.kept for layer in plan.layers) - sum(layer.kept for layer in shown_layers(plan, everything))
-        yield f"and {left} more layers, {kept} of them in float32; --nodes prints all, and the result file has them"
+        kept = sum(each.kept for each in left)
+        yield f"and {len(left)} more layers, {kept} of them in float32; --nodes prints all, and the result file has them"
     yield f"{plan.tried} files were tried in {plan.seconds:.1f} s"
     if plan.stopped:
         yield plan.stopped
@@ -81,7 +87,7 @@ def render(result: Result, out: Console, everything: bool = False) -> None:
         FirstThatFits(table(each, plan.files, made=borderless()) for each in narrower(files(result), DISPENSABLE))
     )
     chosen = shown_layers(plan, everything)
-    if any(each.sqnr is not None or each.overflows for each in chosen):
+    if chosen:
         out.print("")
         named = Column[PlannedLayer]("layer", lambda each: escape(ending(each.layer, NAMES)), left=True)
         columns = (layers(plan), [named, *layers(plan)[1:]])
