@@ -20,17 +20,20 @@ def drawn(seed, *shape):
     return (np.random.default_rng(seed).standard_normal(shape) * 0.5).astype(np.float32)
 
 
-def lstm(order=(0, 1, 2, 3)):
-    """The weights of an LSTM with its gates in this order."""
-    rows = np.concatenate([np.arange(gate * 3, gate * 3 + 3) for gate in order])
-    bias = drawn(5, 1, 2, 12)[..., rows].reshape(1, 24)
-    return {"w": drawn(3, 1, 12, 5)[:, rows], "r": drawn(4, 1, 12, 3)[:, rows], "b": bias}
+def recurrent(order, name):
+    """The weights of an LSTM or a GRU with its gates in this order. name: is before their names."""
+    rows, size = np.concatenate([np.arange(gate * 3, gate * 3 + 3) for gate in order]), 3 * len(order)
+    bias = drawn(5, 1, 2, size)[..., rows].reshape(1, 2 * size)
+    return {f"{name}w": drawn(3, 1, size, 5)[:, rows], f"{name}r": drawn(4, 1, size, 3)[:, rows], f"{name}b": bias}
+
+
+LSTM, GRU = (0, 1, 2, 3), (0, 1, 2)  # the right orders of the gates
 
 
 def write(
-    path, *, pad="reflect", merged=False, clip=True, axis=1, compare="GreaterOrEqual", gates=(0, 1, 2, 3), declared=4
+    path, *, pad="reflect", merged=False, clip=True, axis=1, compare="GreaterOrEqual", lstm=LSTM, gru=GRU, declared=4
 ):
-    """image -> pad -> conv -> clip, x image -> softmax = y; round(image) >= 0, + image = z; steps -> LSTM = h."""
+    """image -> pad -> conv -> clip, x image -> softmax = y; round(image) >= 0, + image = z; steps -> LSTM = h, GRU = g."""
     nodes = [] if merged else [node("Pad", ["image", "amounts"], ["padded"], "pad", mode=pad)]
     given, pads = ("image", [1] * 4) if merged else ("padded", [0] * 4)
     nodes += [node("Conv", [given, "kernel"], ["c"], "conv", pads=pads)]
@@ -39,17 +42,19 @@ def write(
         node("Mul", ["k" if clip else "c", "image"], ["m"], "mul"), node("Softmax", ["m"], ["s"], "softmax", axis=axis),
         node("Mul", ["s", "image"], ["y"], "last"), node("Round", ["image"], ["whole"], "round"),
         node(compare, ["whole", "zero"], ["above"], "compare"), node("Cast", ["above"], ["ones"], "cast", to=TensorProto.FLOAT),
-        node("Add", ["ones", "image"], ["z"], "add"), node("LSTM", ["steps", "w", "r", "b"], ["h"], "lstm", hidden_size=3),
+        node("Add", ["ones", "image"], ["z"], "add"), node("LSTM", ["steps", "lw", "lr", "lb"], ["h"], "lstm", hidden_size=3),
+        node("GRU", ["steps", "gw", "gr", "gb"], ["g"], "gru", hidden_size=3),
     ]  # fmt: skip
     constants = {"amounts": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "kernel": drawn(1, 4, 4, 3, 3), "low": np.float32(-0.5)}
-    constants |= {"high": np.float32(0.5), "zero": np.float32(0), **lstm(gates)}
+    constants |= {"high": np.float32(0.5), "zero": np.float32(0), **recurrent(lstm, "l"), **recurrent(gru, "g")}
     used = {name for each in nodes for name in each.input}
     kind = TensorProto.FLOAT
     graph = helper.make_graph(
         nodes, "g",
         [helper.make_tensor_value_info("image", kind, [2, 4, 8, 8]), helper.make_tensor_value_info("steps", kind, [6, 2, 5])],
         [helper.make_tensor_value_info("y", kind, [2, declared, 8, 8])]
-        + [helper.make_tensor_value_info(name, kind, shape) for name, shape in (("z", [2, 4, 8, 8]), ("h", [6, 1, 2, 3]))],
+        + [helper.make_tensor_value_info("z", kind, [2, 4, 8, 8])]
+        + [helper.make_tensor_value_info(name, kind, [6, 1, 2, 3]) for name in "hg"],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items() if name in used],
     )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
@@ -62,7 +67,8 @@ FAULTS = {
     "clip": ({"clip": False}, "Mul 'mul': the file leaves out the reference's Clip 'clip' of low, high"),
     "softmax": ({"axis": 2}, "Softmax 'softmax': axis is 2, and the reference has 1"),
     "compare": ({"compare": "Greater"}, "Greater 'compare': the file computes Greater"),
-    "gates": ({"gates": (0, 2, 1, 3)}, "the gates of its weights are in the order input, forget, output, cell"),
+    "lstm": ({"lstm": (0, 2, 1, 3)}, "LSTM 'lstm': the gates of its weights are in the order input, forget, output, cell"),
+    "gru": ({"gru": (1, 0, 2)}, "GRU 'gru': the gates of its weights are in the order reset, update, hidden, and the"),
 }  # fmt: skip
 
 
@@ -109,3 +115,17 @@ def test_zeros_tell_neither_another_order_nor_nodes_that_are_left_out():
         found = " ".join(divergences(*traces, {"y": "y"}, general=general))
         assert says in found
         assert bool(found) == bool(says)
+
+
+def test_an_attribute_is_told_that_changes_no_value_of_the_case():
+    from xverify.replay.graph.explain.divergence import divergences, trace
+    from xverify.replay.graph.model import Graph
+
+    def traced(slope):
+        sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 32]) for name in "xy"]
+        graph = helper.make_graph([node("LeakyRelu", ["x"], ["y"], "act", alpha=slope)], "g", sides[:1], sides[1:])
+        return trace(Graph(helper.make_model(graph)), {"x": np.zeros((2, 32), np.float32)})
+
+    says = "both files have the same operators, and differ in LeakyRelu 'act': alpha is 0.2, and the reference has 0.1"
+    assert divergences(traced(0.2), traced(0.1), {"y": "y"}, general=False) == [says]
+    assert divergences(traced(0.1), traced(0.1), {"y": "y"}, general=False) == []

@@ -40,6 +40,44 @@ def loop(path, trips, rows=2):
     return save(path, [run], [value("x", FLOAT, [rows, 3])], outputs, n=np.int64(trips))
 
 
+def lstm_loops(path, layers=3, steps=50, size=16):
+    """Layers of an LSTM, each a loop over the steps whose body is the cell, as exporters write them."""
+    nodes, arrays, given = [], {"n": np.int64(steps), "zero": np.zeros((2, size), np.float32)}, "x"
+    random = np.random.default_rng(0)
+    state = [value(name, FLOAT, [2, size]) for name in ("h", "s")]
+    for layer in range(layers):
+        sums = [node("Gather", [given, "i"], ["step"], axis=0), node("MatMul", ["step", f"w{layer}"], ["a"])]
+        sums += [
+            node("MatMul", ["h", f"r{layer}"], ["b"]),
+            node("Add", ["a", "b"], ["c"]),
+            node("Add", ["c", f"b{layer}"], ["all"]),
+        ]
+        gates = [node("Split", ["all"], ["gi", "gf", "gc", "go"], axis=1)]
+        gates += [node("Sigmoid", [f"g{gate}"], [gate]) for gate in "ifo" if gate != "i"] + [
+            node("Sigmoid", ["gi"], ["ig"])
+        ]
+        gates += [
+            node("Tanh", ["gc"], ["cell"]),
+            node("Mul", ["f", "s"], ["kept"]),
+            node("Mul", ["ig", "cell"], ["new"]),
+        ]
+        ends = [node("Add", ["kept", "new"], ["s2"]), node("Tanh", ["s2"], ["t"]), node("Mul", ["o", "t"], ["h2"])]
+        ends += [node("Identity", ["cond"], ["going"]), node("Identity", ["h2"], ["row"])]
+        inputs = [value("i", TensorProto.INT64, []), value("cond", TensorProto.BOOL, []), *state]
+        outputs = [
+            value("going", TensorProto.BOOL, []),
+            *(value(name, FLOAT, [2, size]) for name in ("h2", "s2", "row")),
+        ]
+        body = helper.make_graph([*sums, *gates, *ends], f"cell{layer}", inputs, outputs)
+        nodes.append(
+            node("Loop", ["n", "", "zero", "zero"], [f"h{layer}", f"s{layer}", f"y{layer}"], f"lstm{layer}", body=body)
+        )
+        for name, shape in (("w", (size, 4 * size)), ("r", (size, 4 * size)), ("b", (4 * size,))):
+            arrays[f"{name}{layer}"] = (random.standard_normal(shape) * 0.3).astype(np.float32)
+        given = f"y{layer}"
+    return save(path, nodes, [value("x", FLOAT, [steps, 2, size])], [value(given, FLOAT, [steps, 2, size])], **arrays)
+
+
 def suppression(path):
     """The limits are single numbers, and not arrays of one."""
     nodes = [
@@ -55,6 +93,19 @@ def sequence(path):
     nodes = [node("Exp", ["x"], ["e"]), node("SplitToSequence", ["e"], ["parts"], axis=0)]
     outputs = [helper.make_tensor_sequence_value_info("parts", FLOAT, [1, 3])]
     return save(path, nodes, [value("x", FLOAT, [2, 3])], outputs)
+
+
+def sequence_input(path):
+    """The rows of a sequence that is given, one behind the other."""
+    nodes = [node("ConcatFromSequence", ["parts"], ["rows"], axis=0), node("Exp", ["rows"], ["y"])]
+    given = [helper.make_tensor_sequence_value_info("parts", FLOAT, [None, 3])]
+    return save(path, nodes, given, [value("y", FLOAT, [None, 3])])
+
+
+def optional_input(path):
+    given = helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, [2, 3]))
+    nodes = [node("OptionalGetElement", ["o"], ["e"]), node("Exp", ["e"], ["y"])]
+    return save(path, nodes, [helper.make_value_info("o", given)], [value("y", FLOAT, [2, 3])])
 
 
 def optional(path):
@@ -115,3 +166,26 @@ def test_a_long_loop_ends_with_max_seconds_and_says_what_was_not_done(tmp_path, 
     (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert row["error"]["verdict"] == "UNTESTED", done.out + done.err
     assert "--max-seconds was over while evaluating the graph in float64" in row["error"]["reason"]
+
+
+@pytest.mark.slow
+def test_layers_of_an_lstm_that_are_loops_have_an_answer_in_time_and_show_their_progress(tmp_path):
+    file = lstm_loops(tmp_path / "loops.onnx")
+    begun = time.monotonic()
+    done = cli(tmp_path, "check", file, "--max-seconds", 60, "--json", tmp_path / "r.json", timeout=300)
+    assert time.monotonic() - begun < 90
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert row["error"]["verdict"] in ("IDENTICAL", "EQUAL"), done.out + done.err
+    assert "evaluating" in done.err
+
+
+@pytest.mark.slow
+def test_sequences_and_optional_values_are_given(tmp_path):
+    files = [sequence_input(tmp_path / "sequence.onnx"), optional_input(tmp_path / "optional.onnx")]
+    for file, shapes in zip(files, (("parts_0=2x3", "parts_1=1x3"), ("o=2x3",))):
+        options = [part for shape in shapes for part in ("--shape", shape)]
+        done = cli(tmp_path, "check", file, *options, "--json", tmp_path / "r.json")
+        assert done.code == 0, done.out + done.err
+        (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+        assert row["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+        assert len(row["error"]["layers"]["layers"]) >= 1

@@ -12,10 +12,8 @@ from ..results.verdicts import Verdict
 from ..verdict.layers import merged
 from . import sequence
 from .candidate import Context, Evaluated, Target
-from .computing import INPUTS
 from .doubt import doubtful_cases, measured_again
 from .explaining import explained
-from .graphs import Side
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
 from .meaning import Meaning, joined, own_meaning, patience, with_approximations
 from .nodes import judge_nodes
@@ -112,7 +110,7 @@ class Answers:
         try:
             own = own_meaning(opened, computed.inputs, computed.own, self.graphs, seed, context.notes, left)
         except TimedOut as error:
-            if not opened.is_onnx:  # its own worker is gone
+            if opened.graph is None:  # its own worker is gone
                 raise
             self._note(evaluated, str(error))
             return replace(evaluated, late=f"{error}: give more seconds, or smaller inputs with --shape")
@@ -191,9 +189,9 @@ class Answers:
         opened, own = evaluated.opened, evaluated.own
         noise = step_noise(opened, evaluated.computed, self.graphs, self.context.settings.seed)
         again = self._with_floors(evaluated, replace(own, floors=joined([own.floors, noise])))
-        if again.error.verdict > Verdict.EQUAL:
-            return found
         shown = evaluated.layers is not None and evaluated.layers.compared > 0
+        if again.error.verdict > (Verdict.UNTESTED if shown else Verdict.EQUAL):
+            return found
         verdict = again.error.verdict if shown else max(Verdict.DRIFT, again.error.verdict)
         reason = "; ".join(filter(None, (FLIPPED if shown else UNSHOWN, again.error.reason)))
         return replace(again, error=replace(again.error, verdict=verdict, reason=reason))
@@ -211,7 +209,8 @@ class Answers:
         layers = evaluated.layers
         unshown = layers is None or not layers.compared
         known = layers is not None and layers.complete and layers.verdict <= Verdict.EQUAL
-        return (known or unshown) and evaluated.at.quantised and evaluated.opened.is_onnx and self.graphs is not None
+        has_graph = evaluated.opened.graph is not None and self.graphs is not None
+        return (known or unshown) and evaluated.at.quantised and has_graph
 
     def _compared(self, evaluated: Evaluated, target: Target | None) -> Compared | None:
         """Does the file say what the reference says, at its precision? None without a reference."""
@@ -264,7 +263,4 @@ class Answers:
         if error.verdict == Verdict.DIFFERENT:
             reason = "; ".join(filter(None, [target.about_weights(opened), error.reason])) or None
             judged = replace(judged, error=replace(error, reason=reason))
-        against = target.opened
-        reference = Side(against, against.worker.folder / INPUTS) if against else None
-        file = Side(opened, computed.inputs)
-        return explained(self.context, judged, file, computed, target.cases, target.meaning, reference, self.graphs)
+        return explained(self.context, judged, opened, computed, target, self.graphs)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ..engine.budget import Clock
 from ..errors import Absent, Failed, Refused, SubjectError, UsageError
+from ..messages.files import NodesTraced
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Prepared
@@ -129,6 +130,7 @@ class Target:
     about_weights: a sentence about the weights of a file that is DIFFERENT; "" where nothing is to be told.
     plan: of the file that is checked; None for a file without one. beside: the files of the plan, in order; None for the
         one that is checked, and for one that is not timed.
+    calls: captures the layers of the reference, see ``graphs.Calls``; None where it is no model.
     """
 
     cases: Cases
@@ -139,6 +141,7 @@ class Target:
     about_weights: Callable[[Opened], str] = _nothing
     plan: Plan | None = None
     beside: tuple[Beside | None, ...] = ()
+    calls: Callable[[int, Path], NodesTraced] | None = None
 
     @property
     def opened(self) -> Opened | None:

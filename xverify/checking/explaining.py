@@ -16,11 +16,10 @@ from ..weights.relations import Relation, relate
 from ..weights.steps import beyond_steps
 from ..weights.stored import Stored
 from .axes import turned_inputs
-from .candidate import Context
-from .computing import Cases, Computed
-from .graphs import Side, divergence
+from .candidate import Context, Target
+from .computing import INPUTS, Cases, Computed
+from .graphs import Calls, Side, divergence
 from .judge import Judged
-from .meaning import Meaning
 from .subject import Opened
 
 WEIGHTS = "weights.npz"  # the file of the weights, in the folder of a worker
@@ -31,29 +30,25 @@ PRECISIONS = {"rounded": 0.02, "quantised": 0.2}  # kind of relation -> relative
 
 
 def explained(
-    context: Context,
-    judged: Judged,
-    file: Side,
-    computed: Computed,
-    cases: Cases,
-    meaning: Meaning,
-    reference: Side | None,
-    graphs: Worker | None,
+    context: Context, judged: Judged, opened: Opened, computed: Computed, target: Target, graphs: Worker | None
 ) -> Judged:
     """The answer on a conversion with what is known about its cause, where it is wrong.
 
-    reference: the reference, when it is a file. graphs: the worker that evaluates ONNX graphs.
+    target: the reference. graphs: the worker that evaluates ONNX graphs.
     """
-    if judged.unmodelled and reference is not None:
-        return _beyond_steps(judged, file.opened, reference.opened)
+    file, against = Side(opened, computed.inputs), target.opened
+    if judged.unmodelled and against is not None:
+        return _beyond_steps(judged, opened, against)
     if not judged.error.verdict.fails:
         return judged
-    found = list(turned_inputs(file.opened, computed, meaning))
+    found = list(turned_inputs(opened, computed, target.meaning))
     relations: list[Relation] = []
-    if reference is not None:
-        weights, relations = _weights(file.opened, reference.opened)
+    if against is not None:
+        weights, relations = _weights(opened, against)
         found += weights
-        found += _divergence(context, judged, file, reference, computed, cases, relations, graphs)
+    reference = Side(against, against.worker.folder / INPUTS) if against is not None else target.calls
+    if reference is not None:
+        found += _divergence(context, judged, file, reference, computed, target.cases, relations, graphs)
     reason = "; ".join([*found, *([judged.error.reason] if judged.error.reason else [])])
     return replace(judged, error=replace(judged.error, reason=reason or None))
 
@@ -103,13 +98,13 @@ def _divergence(
     context: Context,
     judged: Judged,
     file: Side,
-    reference: Side,
+    reference: Side | Calls,
     computed: Computed,
     cases: Cases,
     relations: Sequence[Relation],
     graphs: Worker | None,
 ) -> list[str]:
-    """Where the graph of the file begins to compute something else than that of the reference.
+    """Where the graph of the file begins to compute something else than the reference, a file or a model.
 
     The first case that differs tells it: random inputs come first, and zeros, for example, hide what they are multiplied with.
     """

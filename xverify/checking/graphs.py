@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..messages.files import TraceNodes
-from ..messages.graph import FindDivergence, GraphSide
+from ..errors import Refused, Unsupported
+from ..messages.files import NodesTraced, TraceNodes
+from ..messages.graph import FindDivergence, GraphSide, WriteGraph
 from ..processes.worker import Worker
 from .candidate import Context
 from .graph_worker import graph_worker
 from .subject import Opened
+
+# Captures the calls of the layers of a model in one case: (the case, an empty folder for arrays) -> the calls as nodes.
+Calls = Callable[[int, Path], NodesTraced]
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,28 @@ class Side:
     inputs: Path
 
 
+def with_graph(opened: Opened, inputs: Path, graphs: Worker | None, notes: list[str]) -> Opened:
+    """The file with an ONNX graph of the same meaning, where its format can write one.
+
+    inputs: its input cases. graphs: the worker that evaluates graphs. notes: gets a sentence where writing failed.
+    """
+    if graphs is None or not opened.form.writes_onnx:
+        return opened
+    path = opened.worker.folder / "graph.onnx"
+    try:
+        kinds: dict[str, str] = opened.worker.ask(WriteGraph(str(inputs), str(path)))
+        return replace(opened, written=path, kinds=kinds)
+    except Unsupported:  # its rows say that there is no evaluation
+        return opened
+    except Refused as error:
+        notes.append(f"{opened.label} is not evaluated in float64: {error}")
+        return opened
+
+
 def divergence(
     context: Context,
     file: Side,
-    reference: Side,
+    reference: Side | Calls,
     outputs: Mapping[str, str],
     case: int,
     any_order: bool,
@@ -38,10 +60,10 @@ def divergence(
 ) -> list[str]:
     """Sentences on where a file begins to compute something else than a reference; [] where that is not found.
 
-    outputs, case, any_order, coarse, general: see ``FindDivergence``.
+    reference: another file, or the calls of a model. outputs, case, any_order, coarse, general: see ``FindDivergence``.
     graphs: the worker that evaluates graphs, where one is started.
     """
-    with _started(context, graphs) as worker, _folders(file, reference) as folders:
+    with _started(context, graphs) as worker, _folders(context) as folders:
         if worker is None:
             return []
         mine, theirs = (_graph(side, case, folder) for side, folder in zip((file, reference), folders))
@@ -49,8 +71,10 @@ def divergence(
         return list(found)
 
 
-def _graph(side: Side, case: int, folder: Path) -> GraphSide:
-    """The graph of a file with its values. Raises SubjectError when the format does not show them."""
+def _graph(side: Side | Calls, case: int, folder: Path) -> GraphSide:
+    """The graph of a file with its values, or the calls of a model. Raises SubjectError for a format that does not show them."""
+    if not isinstance(side, Side):
+        return GraphSide(traced=side(case, folder), folder=str(folder), layers=True)
     opened = side.opened
     if opened.is_onnx:
         return GraphSide(str(opened.path.resolve()), str(side.inputs))
@@ -73,9 +97,9 @@ def _started(context: Context, graphs: Worker | None) -> Iterator[Worker | None]
 
 
 @contextmanager
-def _folders(*sides: Side) -> Iterator[list[Path]]:
-    """An empty folder for the values of each file, which is deleted in the end."""
-    folders = [Path(tempfile.mkdtemp(prefix="nodes-", dir=each.opened.worker.folder)) for each in sides]
+def _folders(context: Context) -> Iterator[list[Path]]:
+    """An empty folder for the values of each of two sides, which is deleted in the end."""
+    folders = [Path(tempfile.mkdtemp(prefix="nodes-", dir=context.space)) for _ in range(2)]
     try:
         yield folders
     finally:

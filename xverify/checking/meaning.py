@@ -87,8 +87,7 @@ def evaluated(
 ) -> tuple[Outputs, Floors, GraphEvaluated]:
     """The outputs of an ONNX file in float64, their noise, and the reply. name: of the files. more: fields of ``EvaluateGraph``."""
     path, noise = (opened.worker.folder / f"{name}{part}.npz" for part in ("", "-noise"))
-    file = str(opened.path.resolve())
-    reply = graphs.ask(EvaluateGraph(file, str(inputs), str(path), str(noise), seed, enough, **more))
+    reply = graphs.ask(EvaluateGraph(str(opened.graph), str(inputs), str(path), str(noise), seed, enough, **more))
     return npz.OnDisk(path), npz.OnDisk(noise), reply
 
 
@@ -106,7 +105,7 @@ def own_meaning(
     inputs: its input cases. outputs: what its runtime computed from them. graphs: the worker that evaluates ONNX graphs.
     notes: gets a sentence when the evaluation failed. left: seconds of --max-seconds; None without a limit.
     """
-    if opened.is_onnx and graphs is not None:
+    if opened.graph is not None and graphs is not None:
         try:
             return _evaluated(opened, inputs, outputs, graphs, seed, notes, patience(left))
         except Refused as error:

@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from .. import host
 from ..environments import store as environments
 from ..errors import Absent, SubjectError, UsageError
 from ..framework import discovery
 from ..framework.adapter import Framework
-from ..messages import Started
+from ..framework.filenodes import FileGraph, FileNode
+from ..messages import Capture, Load, Started
+from ..messages.files import NodesTraced
 from ..messages.graph import CompareWeights
 from ..processes.command import interpreter
 from ..processes.worker import Worker
@@ -217,7 +221,8 @@ class ModelReference:
         )
         source = ModelSource(asked.folder, asked.request, prepared)
         about = partial(_about_weights, prepared, settings.weights is not None, tools.graphs)
-        target = Target(cases, meaning, source=source, about_weights=about)
+        calls = partial(_calls, process.worker, prepared, paths[0])
+        target = Target(cases, meaning, source=source, about_weights=about, calls=calls)
         return replace(self._told(target, asked, prepared, exact), notes=tuple(_notes(prepared, exact)))
 
     def _for_cases(self, process: ReferenceProcess, cases: Cases) -> tuple[ReferenceProcess, tuple[Path, Path]]:
@@ -258,6 +263,25 @@ def _notes(prepared: Prepared, found: Truth) -> Iterator[str]:
         yield f"the reference is not in float64: {found.precision_problem}"
     if found.replay_problem:
         yield f"the layers of the reference cannot be replayed: {found.replay_problem}"
+
+
+def _calls(worker: Worker, prepared: Prepared, inputs: Path, case: int, folder: Path) -> NodesTraced:
+    """The calls of the layers in one case, as the nodes of a file. Calls that share a value have the name of one array.
+
+    inputs: the array file of the cases. folder: gets the arrays.
+    """
+    worker.ask(Load(str(prepared.weights), prepared.buffers))
+    reply = worker.ask(Capture(str(inputs), case, str(folder), None))
+    nodes = [FileNode(call.name, reply.kinds[call.name], call.inputs, call.outputs) for call in reply.records]
+    made = {name for node in nodes for name in node.outputs}
+    given = dict.fromkeys(name for node in nodes for name in node.inputs if name not in made)
+    files = {name: name for name in (*made, *given)}
+    outputs = npz.load_file(folder / "outputs.npz")
+    for key, array in outputs.items():
+        name = key.partition("/")[2]
+        files[name] = f"output-{len(files)}.npy"
+        np.save(folder / files[name], array, allow_pickle=False)
+    return NodesTraced(FileGraph(tuple(nodes), tuple(given), tuple(each.partition("/")[2] for each in outputs)), files)
 
 
 def _about_weights(prepared: Prepared, given: bool, graphs: Worker | None, opened: Opened) -> str:

@@ -1,4 +1,4 @@
-"""The values of all nodes of an ONNX file, and the verdict on every node."""
+"""The values of all nodes of an ONNX graph, and the verdict on every node, or on every operator that was written as such nodes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..messages.pieces import ComputeValues
 from ..processes.worker import Worker
 from ..results.layers import Layers
 from ..verdict.layers import summarise
+from ..verdict.limits import INTEGER_STEP
 from .graph_worker import in_background
 from .subject import Opened
 
@@ -75,17 +76,18 @@ def captured_nodes(
 ) -> Iterator[CapturedNodes]:
     """The values of all nodes, as the runtime computes them one by one. They are deleted in the end. Raises SubjectError.
 
-    computed: whether they are computed in float64 where the runtime does not show them. begun: the same as ``judge_nodes``.
+    opened: a file that has an ONNX graph. computed: whether they are computed in float64 where the runtime does not show them.
+    begun: the same as ``judge_nodes``.
     """
     if begun is not None and (begun.inputs, CASE) != (inputs, case):
         begun = None
     folder = _folder(opened) if begun is None else begun.folder
-    file, flat = opened.path.resolve(), folder / "branches-taken.onnx"
+    file, flat = opened.graph or opened.path, folder / "branches-taken.onnx"
     try:
         if begun is not None:
             yield CapturedNodes(str(file), "", str(inputs), case, folder, begun.reply.result().files)
             return
-        taken = graphs.ask(TakeBranches(str(file), str(inputs), case, str(flat)))
+        taken = opened.is_onnx and graphs.ask(TakeBranches(str(file), str(inputs), case, str(flat)))
         graph, data = (str(flat), str(file.parent)) if taken else ("", "")
         question = CaptureNodes(inputs=str(inputs), case=case, folder=str(folder), graph=graph)
         try:
@@ -109,27 +111,27 @@ def judge_nodes(
     case: int = CASE,
     begun: Capture | None = None,
 ) -> Layers | None:
-    """Compute every node again in float64 from the values that the runtime gave it. None for a file that is no ONNX graph.
+    """Compute every node again in float64 from the values that the runtime gave it. None for a file without an ONNX graph.
 
     inputs: the input cases. graphs: the worker that evaluates graphs. nodes: number of nodes.
     left: seconds until --max-seconds is over; None without a limit. case: the input case.
     begun: the values of the nodes, where the runtime computes them already.
     """
-    if not opened.is_onnx or graphs is None:
+    if opened.graph is None or graphs is None:
         return None
     if left is not None and left <= 0:
         return Layers(known=nodes, subject=opened.label, stopped="--max-seconds left no time to check the nodes")
+    how = (False, 0.0) if opened.is_onnx else (True, INTEGER_STEP)
     try:
         with captured_nodes(opened, inputs, graphs, case, begun=begun) as found:
-            question = ReplayGraph(found.file, str(inputs), case, str(found.folder), found.files, seed, found.data)
-            report = graphs.ask(question)
+            values = found.file, str(inputs), case, str(found.folder), found.files
+            report = graphs.ask(ReplayGraph(*values, seed, found.data, *how))
     except SubjectError as error:
         return Layers(known=nodes, subject=opened.label, stopped=f"the nodes could not be checked: {error}")
-    known = list(dict.fromkeys([*report.compared, *report.missing]))
-    found_layers = summarise(report, known, opened.label)
-    return replace(
-        found_layers, layers=tuple(replace(layer, case=case) for layer in found_layers.layers), cases=(case,)
-    )
+    kinds, every = opened.kinds, dict.fromkeys([*report.compared, *report.missing])
+    layers = summarise(report, [name for name in every if not kinds or name in kinds], opened.label)
+    judged = [replace(each, case=case, kind=kinds.get(each.layer, each.kind)) for each in layers.layers]
+    return replace(layers, layers=tuple(judged), cases=(case,))
 
 
 def _folder(opened: Opened) -> Path:

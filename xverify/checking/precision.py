@@ -164,7 +164,7 @@ def narrower_noise(
     if not said:
         return None
     unit = UNITS["bfloat16" if any("bfloat16" in text for text in said) else "float16"]
-    found = _rounded(opened.path, computed.inputs, opened.worker.folder, graphs, seed, unit, unit)
+    found = _rounded(opened.graph or opened.path, computed.inputs, opened.worker.folder, graphs, seed, unit, unit)
     return found.results if found.cases * len(computed.names) >= len(computed.own) else None
 
 
@@ -173,7 +173,7 @@ def step_noise(opened: Opened, computed: Computed, graphs: Worker | None, seed: 
     if graphs is None:
         return None
     try:
-        return _rounded(opened.path, computed.inputs, opened.worker.folder, graphs, seed).weights
+        return _rounded(opened.graph or opened.path, computed.inputs, opened.worker.folder, graphs, seed).weights
     except Refused:
         return None
 
@@ -229,9 +229,9 @@ def _noise(sides: Sides, precision: Precision, coarse: bool) -> _Noise | None:
     """What rounding to the file's precision may change at the outputs, under the reference's names; None when it is unknown."""
     unit = _unit(precision)
     opened, folder = sides.opened, sides.opened.worker.folder
-    if sides.graphs is not None and opened.is_onnx:
+    if sides.graphs is not None and opened.graph is not None:
         try:
-            found = _rounded(opened.path, sides.computed.inputs, folder, sides.graphs, sides.seed, coarse=coarse)
+            found = _rounded(opened.graph, sides.computed.inputs, folder, sides.graphs, sides.seed, coarse=coarse)
             weights, results = (renamed(each, sides.computed) for each in (found.weights, found.results))
             return replace(found, weights=weights, results=results)
         except Refused:  # an operator has no definition in float64; the reference's may have one

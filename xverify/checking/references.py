@@ -15,6 +15,7 @@ from ..results.records import ReferenceSummary
 from . import model, sequence
 from .candidate import REFERENCE, Context, Evaluated, Known, ReferenceFailed, Target, Tools, attempt
 from .computing import Cases, sized
+from .graphs import with_graph
 from .judge import runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
 from .nodes import judge_nodes
@@ -126,7 +127,7 @@ class FileReference:
     def _evaluated(self, opened: Opened, tools: Tools) -> Known:
         context, graphs, settings = self.context, tools.graphs, self.context.settings
         cases, computed = tools.guess(opened)
-        opened = replace(opened, state=computed.state)
+        opened = with_graph(replace(opened, state=computed.state), computed.inputs, graphs, context.notes)
         random = randomness(opened, computed.inputs, computed.own, graphs)
         if random:
             return Known(Absent(f"the reference is random: {random}"), own_summary(str(settings.against)))
@@ -135,7 +136,7 @@ class FileReference:
             left = context.clock.left
             own = own_meaning(opened, computed.inputs, computed.own, graphs, settings.seed, context.notes, left)
         except TimedOut as error:
-            if not opened.is_onnx:  # its own worker is gone
+            if opened.graph is None:  # its own worker is gone
                 raise
             own = None
             context.notes.append(f"{opened.label}: {error}; its runtime alone says what it computes")

@@ -16,6 +16,7 @@ from ..engine.budget import Clock, overrun
 from ..environments import versions
 from ..errors import Absent, Refused, SubjectError
 from ..framework import formats
+from ..framework.modelfile import Tensor
 from ..messages.graph import DescribeGraph, GraphDescribed
 from ..processes.worker import Worker
 from ..progress import Listener
@@ -30,6 +31,7 @@ from .computing import Cases, Computed, compute_matched, misdeclared, sized
 from .figures import conditions
 from .firsts import told, untested, with_refusals
 from .graph_worker import GraphWorker, graph_worker
+from .graphs import with_graph
 from .input_cases import guess_cases
 from .judge import CONVERSION
 from .model_inputs import fitting_ranges, with_fixed_sizes
@@ -96,13 +98,18 @@ def _files(paths: Sequence[Path], context: Context) -> list[File]:
 
 
 def _graph_worker(context: Context, files: Sequence[File], begun: GraphWorker | None) -> GraphWorker | None:
-    """The worker that evaluates ONNX graphs; None when there is no ONNX file, or no torch."""
-    if not any(each.is_onnx for each in files):
+    """The worker that evaluates ONNX graphs; None when no file has such a graph, or there is no torch."""
+    titles = {each.form.title for each in files if each.is_onnx or each.form.writes_onnx}
+    if not titles:
         return None
     worker = begun or graph_worker(context.settings, context.space)
     if worker is None:
-        context.notes.append("ONNX files are not evaluated in float64, which needs torch: pip install torch")
+        for title in sorted(titles):
+            context.notes.append(f"{title}s are not evaluated in float64, which needs torch: pip install torch")
     return worker
+
+
+REAL = (Tensor("real numbers", None, "float32"),)
 
 
 @dataclass(frozen=True)
@@ -259,6 +266,9 @@ class Check:
             yield replace(checked, answers={CONVERSION: invalid(target.reason)}), target
             return
         if target is None:
+            if opened.form.writes_onnx and settings.inputs is None:
+                opened = in_real_numbers(opened, REAL, REAL, settings)
+                checked = Checked(opened, opened.environment)
             cases, computed = tools.guess(opened)
         else:
             cases, meaning = target.cases, target.meaning
@@ -267,7 +277,7 @@ class Check:
             checked = Checked(opened, opened.environment)
         if settings.sizes:
             sizes.check_reached(opened.label, opened.signature.inputs, sized(npz.OnDisk(computed.inputs)))
-        opened = replace(opened, state=computed.state)
+        opened = with_graph(replace(opened, state=computed.state), computed.inputs, self.graphs, context.notes)
         random = randomness(opened, computed.inputs, computed.own, self.graphs)
         capture = None if random else Capture.begin(opened, computed.inputs, self.graphs)
         wrong = misdeclared(opened, self._described(opened).declared, computed.own)

@@ -53,12 +53,21 @@ class Opened(File):
     signature: its inputs and outputs. environment: versions and settings of the runtime.
     state: in a sequence, input -> the output of the step before that it is given.
     real: whether it takes and returns real numbers where the file has quantised ones.
+    written: an ONNX file of the same meaning as a file of another format; None without one.
+    kinds: the nodes of ``written`` that are operators of the file: name -> operator.
     """
 
     signature: Signature
     environment: Mapping[str, object]
     state: Mapping[str, str] = field(default_factory=dict)
     real: bool = False
+    written: Path | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Path | None:
+        """The ONNX file that is evaluated in float64: the file itself, or one of the same meaning; None without one."""
+        return self.path.resolve() if self.is_onnx else self.written
 
 
 def make_worker(

@@ -32,6 +32,9 @@ def node_values(
     """
     import onnx
 
+    from xverify.formats.onnx import grouped
+
+    inputs = grouped(framework.session(model, "ORT_ENABLE_ALL"), inputs)
     graph = onnx.load(path, load_external_data=False)
     tensors = set(_tensors(graph))
     files: dict[str, str] = {}

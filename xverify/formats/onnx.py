@@ -23,6 +23,7 @@ from xverify.weights import onnx_graph
 from xverify.weights.stored import Stored
 
 BFLOAT16 = 16  # its number in onnx.TensorProto
+ITEMS = 2  # items of a sequence that is an input
 # ONNX Runtime's names of dtypes that numpy calls otherwise.
 _DTYPES = {
     "float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2",
@@ -124,19 +125,22 @@ class Adapter(OnnxFile, OnArrays):
 
     def call(self, model: OnnxModel, session: Any) -> Any:
         """The session as a function of its inputs."""
-        inputs = [tensor.name for tensor in session.get_inputs()]
         outputs = [tensor.name for tensor in session.get_outputs()]
         signature = self.signature(model)
+        inputs = [tensor.name for tensor in signature.inputs]
         if any(tensor.dtype == "bfloat16" for tensor in (*signature.inputs, *signature.outputs)):
             return lambda *arrays: self.run_values(session, dict(zip(inputs, arrays)), outputs)
 
         def run(*arrays: Array) -> Natives:
-            return dict(_tensors(zip(outputs, session.run(outputs, dict(zip(inputs, arrays))))))
+            feed = grouped(session, dict(zip(inputs, arrays)))
+            return dict(_tensors(zip(outputs, session.run(outputs, feed))))
 
         return run
 
     def run_values(self, session: Any, feed: Mapping[str, Any], outputs: list[str]) -> Natives:
         """Run a session with tensors of ONNX Runtime's own class, which has bfloat16."""
+        if any(isinstance(value, list) for value in feed.values()):
+            return dict(zip(outputs, session.run(outputs, dict(feed))))
         make = self.ort.OrtValue
         values = {
             name: make.ortvalue_from_numpy_with_onnx_type(value.bits, BFLOAT16)
@@ -155,7 +159,8 @@ class Adapter(OnnxFile, OnArrays):
         session = self.session(model, "ORT_ENABLE_ALL")
         # The number of tensors in a sequence is known when it is computed.
         outputs = [each for each in session.get_outputs() if not each.type.startswith("seq(tensor(")]
-        return Signature(tuple(map(_tensor, session.get_inputs())), tuple(map(_tensor, outputs)))
+        inputs = [tensor for each in session.get_inputs() for tensor in _given(each)]
+        return Signature(tuple(inputs), tuple(map(_tensor, outputs)))
 
     def stored(self, model: OnnxModel) -> Stored:
         import onnx
@@ -184,6 +189,25 @@ def explain(text: str) -> tuple[type[SubjectError], str]:
         if match:
             return Unsupported, match.expand(says)
     return Failed, text.strip()
+
+
+def _given(tensor: Any) -> Iterator[Tensor]:
+    """The tensors that an input takes: one, or the items of a sequence, whose shapes the runtime does not say."""
+    items = re.fullmatch(r"seq\(tensor\((\w+)\)\)", tensor.type)
+    if items is None:
+        yield _tensor(tensor)
+        return
+    for place in range(ITEMS):
+        yield Tensor(f"{tensor.name}_{place}", None, _DTYPES.get(items[1], items[1]))
+
+
+def grouped(session: Any, values: Mapping[str, Any]) -> Natives:
+    """The inputs as a session takes them, with the items of a sequence in a list."""
+    found = dict(values)
+    for tensor in session.get_inputs():
+        if tensor.type.startswith("seq("):
+            found[tensor.name] = [found.pop(f"{tensor.name}_{place}") for place in range(ITEMS)]
+    return found
 
 
 def _tensor(tensor: Any) -> Tensor:

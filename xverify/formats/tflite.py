@@ -78,6 +78,7 @@ class Adapter(ModelFile, OnArrays):
     needs = {"ai-edge-litert": "ai_edge_litert"}
     modes = {"xnnpack": xnnpack, "builtin": builtin, "reference": reference}
     implicit_mode = "xnnpack"
+    writes_onnx = True
 
     def __init__(self, threads: int, device: str) -> None:
         from ai_edge_litert import interpreter
@@ -173,6 +174,18 @@ class Adapter(ModelFile, OnArrays):
         from xverify.formats._tflite_nodes import traced
 
         return traced(self, model, inputs)
+
+    def write_onnx(self, model: LiteModel, inputs: Mapping[str, Any], path: Path) -> dict[str, str]:
+        from xverify.formats._tflite_nodes import write_onnx
+
+        return write_onnx(self, model, inputs, path)
+
+    def node_values(
+        self, model: LiteModel, inputs: Mapping[str, Any], folder: Path, graph: Path | None = None
+    ) -> dict[str, str]:
+        from xverify.formats._tflite_nodes import node_values
+
+        return node_values(self, model, inputs, folder)
 
     def precision(self, model: LiteModel) -> Precision:
         interpreter = self.interpreter(model.path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")

@@ -98,6 +98,8 @@ class ModelFile(Runner):
     on_request: ClassVar[bool] = False
     # Whether ``xverify convert`` makes other files of it.
     converts: ClassVar[bool] = False
+    # Whether it may write the graph of a file as ONNX, see ``write_onnx``.
+    writes_onnx: ClassVar[bool] = False
     # Name of each input of the file that is open -> its dtype.
     dtypes: Mapping[str, str] = {}
 
@@ -186,6 +188,15 @@ class ModelFile(Runner):
         Raises Unsupported when the runtime does not show the values of nodes.
         """
         raise Unsupported(f"{self.runtime} does not show the values of nodes")
+
+    def write_onnx(self, model: Any, inputs: Mapping[str, Any], path: Path) -> dict[str, str]:
+        """Write the graph as an ONNX file of the same meaning: name of a node -> its operator in the file.
+
+        Its inputs and outputs are those of the signature, and its values those of ``node_values``. An operator that ONNX cannot
+        express is a node of a domain that nobody implements. inputs: name -> native input, which fixes the shapes.
+        Raises Unsupported for a file of which there is no such graph.
+        """
+        raise Unsupported(f"there is no graph of a {self.title} in ONNX")
 
     def traced(self, model: Any, inputs: Mapping[str, Any]) -> Traced:
         """The nodes of the file, and their values in one case. inputs: name -> native input.

@@ -36,6 +36,19 @@ class CaptureNodes(Request[NodesCaptured]):
 
 
 @dataclass(frozen=True)
+class WriteGraph(Request[dict[str, str]]):
+    """Write the graph of a file of another format as an ONNX file of the same meaning into ``path``; see ``ModelFile.write_onnx``.
+
+    The reply has the name of each node, and its operator in the file.
+
+    inputs: array file, whose first case fixes the shapes.
+    """
+
+    inputs: str
+    path: str
+
+
+@dataclass(frozen=True)
 class GraphDescribed:
     """What the graph tells about itself.
 
@@ -125,7 +138,7 @@ class ReplayGraph(Request[ReplayReport]):
 
     file: ONNX file. inputs, case: what the runtime computed on.
     folder, values: the folder and the files of ``NodesCaptured``.
-    data: the folder of the external data; "": that of the file.
+    data: the folder of the external data; "": that of the file. channels_last, step: see ``replay``.
     """
 
     file: str
@@ -135,6 +148,8 @@ class ReplayGraph(Request[ReplayReport]):
     values: dict[str, str]
     seed: int
     data: str = ""
+    channels_last: bool = False
+    step: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -157,13 +172,15 @@ class GraphSide:
     """The graph of one of two files, with its values.
 
     file: an ONNX file, which is evaluated in float64. inputs: its input cases, an array file.
-    traced: the nodes of a file of another format; None for an ONNX file. folder: of their values.
+    traced: the nodes of a file of another format, or the calls of the layers of a model; None for an ONNX file.
+    folder: of their values. layers: whether the nodes are the layers of a model, between which more may be computed.
     """
 
     file: str = ""
     inputs: str = ""
     traced: NodesTraced | None = None
     folder: str = ""
+    layers: bool = False
 
 
 @dataclass(frozen=True)

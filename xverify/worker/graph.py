@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from ..messages.graph import (
     RoundingEvaluated,
     TakeBranches,
     WeightsCompared,
+    WriteGraph,
 )
 from ..verdict.findings import ReplayReport
 from ..weights import npz
@@ -62,19 +63,34 @@ class GraphWork(Group):
 
     def capture(self, request: CaptureNodes) -> NodesCaptured:
         """Compute one case node by node, and write the value of every node."""
-        form = self.state.runner
+        graph = Path(request.graph) if request.graph else None
+        folder = Path(request.folder)
+        return NodesCaptured(
+            self._with_nodes(
+                request.inputs, request.case, lambda form, model, inputs: form.node_values(model, inputs, folder, graph)
+            )
+        )
+
+    def write(self, request: WriteGraph) -> dict[str, str]:
+        """Write the graph of the file as an ONNX file of the same meaning."""
+        path = Path(request.path)
+        return self._with_nodes(request.inputs, 0, lambda form, model, inputs: form.write_onnx(model, inputs, path))
+
+    def _with_nodes(
+        self, file: str, case: int, work: Callable[[ModelFile, Any, dict[str, Any]], dict[str, str]]
+    ) -> dict[str, str]:
+        """What a function of the format, the opened model and the native inputs of one case returns. file: of the input cases."""
+        form, model = self.state.runner, self.state.model
         if not isinstance(form, ModelFile):
             raise Failed(f"{form.name} does not open model files")
-        model = self.state.model
-        arrays = npz.OnDisk(Path(request.inputs))
+        arrays = npz.OnDisk(Path(file))
         inputs = {
-            tensor.name: form.to_input(tensor.name, arrays[case_key(request.case, tensor.name)], None)
+            tensor.name: form.to_input(tensor.name, arrays[case_key(case, tensor.name)], None)
             for tensor in form.signature(model).inputs
         }
         with form.inference():
             try:
-                graph = Path(request.graph) if request.graph else None
-                return NodesCaptured(form.node_values(model, inputs, Path(request.folder), graph))
+                return work(form, model, inputs)
             except (SubjectError, MemoryError):
                 raise
             except ModuleNotFoundError as error:
@@ -164,8 +180,8 @@ class GraphWork(Group):
         from ..replay.graph.judge.replay import replay
 
         graph, folder = self.graph_of(request.file, request.data), Path(request.folder)
-        inputs = list(cases_of(request.inputs))[request.case]
-        report = replay(graph, inputs, Files(folder, request.values), request.seed)
+        inputs, values = list(cases_of(request.inputs))[request.case], Files(folder, request.values)
+        report = replay(graph, inputs, values, request.seed, channels_last=request.channels_last, step=request.step)
         compared = Counter(finding.layer for finding in report.findings)
         return ReplayReport(
             findings=report.findings,
@@ -176,12 +192,15 @@ class GraphWork(Group):
     def find_divergence(self, request: FindDivergence) -> tuple[str, ...]:
         """Find where a file begins to compute something else than a reference."""
         from ..replay.graph.explain.divergence import divergences, quantises
+        from ..replay.graph.explain.first_layer import first_layer
 
         file, reference, case = request.file, request.reference, request.case
         if file.traced is None and reference.traced is None and quantises(self.graph_of(file.file)):
             case = 0  # a quantisation is calibrated for values of the usual size
         mine, theirs = (self._trace(side, case, request.any_order) for side in (file, reference))
         more = request.any_order, request.coarse, request.general
+        if reference.layers:
+            return tuple(first_layer(mine, theirs, request.outputs, *more))
         return tuple(divergences(mine, theirs, request.outputs, *more))
 
     def _trace(self, side: GraphSide, case: int, turn: bool) -> Trace:

@@ -6,6 +6,7 @@ numbers and comparisons, are those of the exact pass everywhere: shapes, branche
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -251,12 +252,23 @@ def evaluate(
 
 def given(evaluation: Evaluation, graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Value]:
     """The inputs of a graph in all passes. Raises ValueError for one that is missing."""
+    inputs = {**inputs, **_sequences(graph, inputs)}
     missing = [name for name in graph.inputs if name not in inputs and not graph.optional(name)]
     if missing:
         raise ValueError(f"the graph {graph.name!r} needs the inputs {', '.join(missing)}, which are not given")
     known = {*graph.inputs, *graph.defaulted}
     found = {name: evaluation.value(_as_array(data)) for name, data in inputs.items() if name in known}
     return {**dict.fromkeys(graph.inputs, evaluation.missing), **found}
+
+
+def _sequences(graph: Graph, inputs: Mapping[str, Any]) -> Named:
+    """The inputs that are sequences, of the items that are given as NAME_0, NAME_1 and so on."""
+    found: Named = {}
+    for name in graph.inputs:
+        if name not in inputs and graph.types[name].HasField("sequence_type"):
+            names = itertools.takewhile(lambda each: each in inputs, (f"{name}_{place}" for place in itertools.count()))
+            found[name] = [inputs[each] for each in names]
+    return found
 
 
 def _as_array(data: Any) -> Any:

@@ -147,17 +147,11 @@ def divergences(
     sentences = list(file.ranges.values())[:MOST_RANGES]
     if sentences:
         return sentences  # all values behind them differ
-    coarse = max(coarse, QUANTISED) if file.quantised else coarse
-    least = max(file.least, reference.least)
-    pairs = [
-        (theirs, mine) for theirs, mine in outputs.items() if mine in file.sketches and theirs in reference.sketches
-    ]
-    for theirs, mine in pairs:
-        away = apart(file.sketches[mine], reference.sketches[theirs])
-        tolerance = max(coarse, min(MOST, max(least, away * SHARE)))
-        comparison = _Comparison(file, reference, tolerance, any_order, general)
-        says = comparison.explain(mine, theirs) if away > tolerance else ""
-        if file.quantised and MOST < away <= tolerance:
+    for away, theirs, mine in compared_outputs(file, reference, outputs):
+        allowed = tolerance(file, reference, away, coarse)
+        comparison = Comparison(file, reference, allowed, any_order, general)
+        says = comparison.explain(mine, theirs) if away > allowed else ""
+        if file.quantised and MOST < away <= allowed:
             says = comparison.within(mine, theirs)
         if says and says not in sentences:
             sentences.append(says)
@@ -165,7 +159,22 @@ def divergences(
     return sentences or ([same] if same else [])
 
 
-class _Comparison:
+def compared_outputs(file: Trace, reference: Trace, outputs: Mapping[str, str]) -> Iterator[tuple[float, str, str]]:
+    """(relative difference, name in the reference, name in the file) of the outputs that both have."""
+    for theirs, mine in outputs.items():
+        if mine in file.sketches and theirs in reference.sketches:
+            yield apart(file.sketches[mine], reference.sketches[theirs]), theirs, mine
+
+
+def tolerance(file: Trace, reference: Trace, away: float, coarse: float) -> float:
+    """The relative difference that corresponding values may have. away: that of the outputs. coarse: see ``divergences``."""
+    coarse = max(coarse, QUANTISED) if file.quantised else coarse
+    return max(coarse, min(MOST, max(file.least, reference.least, away * SHARE)))
+
+
+class Comparison:
+    """Which values of a file and of a reference correspond to each other."""
+
     def __init__(self, file: Trace, reference: Trace, tolerance: float, any_order: bool, general: bool) -> None:
         self.file, self.reference, self.tolerance, self.any_order = file, reference, tolerance, any_order
         self.general = general

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..model import Node
-from .divergence import MOST, SHARE, Trace, _Comparison
+from .divergence import MOST, SHARE, Comparison, Trace
 from .sketch import apart
 
 NORM = "BatchNormalization"
@@ -36,14 +36,14 @@ def first_pair(file: Trace, reference: Trace, outputs: Mapping[str, str]) -> Pai
         away = apart(file.sketches[mine], reference.sketches[theirs])
         tolerance = min(MOST, max(file.least, reference.least, away * SHARE))
         if away > tolerance:
-            comparison = _Comparison(file, reference, tolerance, False, True)
+            comparison = Comparison(file, reference, tolerance, False, True)
             found = next(_pairs(comparison, file, reference, mine, theirs), None)
             if found is not None:
                 return found
     return None
 
 
-def _pairs(comparison: _Comparison, file: Trace, reference: Trace, mine: str, theirs: str) -> Iterator[Pair]:
+def _pairs(comparison: Comparison, file: Trace, reference: Trace, mine: str, theirs: str) -> Iterator[Pair]:
     for node in comparison._entries(mine):
         known = {name: comparison.equal(name) for name in file.needed(node)}
         before = [other for others in known.values() for other in others]

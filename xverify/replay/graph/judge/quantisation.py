@@ -27,11 +27,12 @@ def judge_steps(
     index: int,
     returned: Mapping[str, Any],
     terms: int,
+    step: float = 0.0,
 ) -> Finding:
     """The finding on one output of a node that quantises.
 
     A value that differs from the nearest step counts by its distance from the tie, in units of the rounding of the arithmetic.
-    R and C are the largest of these; 0 when all values are the nearest ones.
+    R and C are the largest of these; 0 when all values are the nearest ones. step: see ``replay``.
     """
     steps, dtype = _unrounded(node, inputs, index, returned)
     if steps is None:
@@ -50,7 +51,7 @@ def judge_steps(
     # A value that was rounded the other way lies half a step from it, and the exact value on the far side of the tie.
     beyond = np.maximum(0.0, np.abs(got - inside) - 0.5)
     unit = max(UNIT, coarsest(inputs)) * ROUNDINGS
-    noise = unit * np.maximum(1.0, np.abs(steps[wrong]))
+    noise = step + unit * np.maximum(1.0, np.abs(steps[wrong]))
     ratio = float(np.max(beyond / noise))
     error = np.abs(got - nearest)
     mean, largest = float(error.sum() / found.size), float(error.max())

@@ -52,17 +52,24 @@ class GraphReport:
 
 
 def replay(
-    graph: Graph, inputs: Mapping[str, Any], captured: Mapping[str, Any], seed: int = 0, samples: int = SAMPLES
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    captured: Mapping[str, Any],
+    seed: int = 0,
+    samples: int = SAMPLES,
+    channels_last: bool = False,
+    step: float = 0.0,
 ) -> GraphReport:
     """Judge every node of a graph.
 
     inputs: the inputs of the run, by name.
     captured: name of a value -> the array that the runtime computed. It is asked for each name once, in the order of the file, so
         it may read arrays when they are needed.
-    samples: number of perturbed evaluations of each node.
+    samples: number of perturbed evaluations of each node. channels_last: whether the channels of all images are the last axis.
+    step: what counts as the rounding of a quantised value beside that of floating-point arithmetic, in steps.
     """
     passes = [EXACT, *(Perturbed(Noise(seed + index)) for index in range(samples)), OWN]
-    replayed = _Replay(graph, captured, passes)
+    replayed = _Replay(graph, captured, passes, channels_last, step)
     replayed.run(graph, given(replayed, graph, inputs))
     return GraphReport(tuple(replayed.findings), replayed.compared, tuple(replayed.left_out), replayed.unsupported)
 
@@ -70,9 +77,17 @@ def replay(
 class _Replay(Evaluation):
     """An evaluation that judges every node, and goes on from what the runtime returned, where a node was captured."""
 
-    def __init__(self, graph: Graph, captured: Mapping[str, Any], passes: Sequence[Pass]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        captured: Mapping[str, Any],
+        passes: Sequence[Pass],
+        channels_last: bool = False,
+        step: float = 0.0,
+    ) -> None:
         super().__init__(passes)
-        self.graph, self.captured = graph, captured
+        self.graph, self.captured, self.channels_last, self.least_step = graph, captured, channels_last, step
+        self.terms: dict[str, int] = {}  # value that was not captured -> the length of the sums behind it
         self.findings: list[Finding] = []
         self.left_out: list[str] = []
         self.unsupported: dict[str, str] = {}
@@ -119,7 +134,8 @@ class _Replay(Evaluation):
     ) -> None:
         """Compare what a node returned with its exact outputs."""
         before = len(self.findings)
-        terms = summed_terms(node, exact_of(inputs))
+        terms = max([summed_terms(node, exact_of(inputs)), *(self.terms.get(name, 1) for name in node.inputs)])
+        self.terms.update((name, terms) for name in node.outputs if name and name not in returned)
         for index, (name, value) in enumerate(zip(node.outputs, outputs)):
             if (
                 name in returned
@@ -158,7 +174,7 @@ class _Replay(Evaluation):
             return place.identical(terms)
         quantised = (node.domain, node.op) in UNROUNDED or node.op == "DynamicQuantizeLinear"
         if quantised and not value.is_float:
-            return judge_steps(place, node, inputs, returned_value, index, returned, terms)
+            return judge_steps(place, node, inputs, returned_value, index, returned, terms, self.least_step)
         if not value.is_float:
             same = np.array_equal(returned_value, value.exact)
             wrong = f"{int(np.sum(returned_value != value.exact))} of {returned_value.size} whole numbers differ"
@@ -171,7 +187,7 @@ class _Replay(Evaluation):
     def _judge_floats(
         self, place: Place, node: Node, inputs: Sequence[Value | None], value: Value, found: Any, terms: int
     ) -> Finding:
-        axis = channel_axis(node, found.ndim)
+        axis = max(0, found.ndim - 1) if self.channels_last else channel_axis(node, found.ndim)
         exact, kappa = tensor(value.exact), growth(terms)
         sizes = mean_squares(exact, axis)
         unit = max(unit_roundoff(value.dtype), UNIT)

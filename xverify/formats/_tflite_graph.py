@@ -1,0 +1,233 @@
+"""The main graph of a TensorFlow Lite file as an ONNX graph of the same meaning, so that it is evaluated in float64 as those are.
+
+Every operator becomes one node or a few. The last of them has the name of the operator, and makes the values that LiteRT has
+for its outputs under their names; values between have no counterpart in LiteRT. The axes of images are turned for ONNX's
+convolutions and turned back behind them. An operator on quantised values is one on the real numbers that they stand for, whose
+result is rounded to steps. An operator without a translation becomes a node of another domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from xverify.errors import Unsupported
+from xverify.formats._tflite_nodes import LEFT_OUT, Operator
+from xverify.framework.adapter import Array
+
+if TYPE_CHECKING:
+    from xverify.formats.tflite import Detail
+
+DOMAIN, OPSET = "tflite", 21  # the first operator set that quantises to 16 bits
+WHOLE = (
+    "/whole numbers"  # ends the name of a quantised input or output that the file is given, or returns, as real numbers
+)
+# Operators that take quantised values beside others without quantising anything.
+PLAIN = ("DEQUANTIZE", "GATHER", "EMBEDDING_LOOKUP")
+
+
+class Untranslated(Exception):
+    """There is no translation of an operator, or of one with these settings or inputs."""
+
+
+class Writer:
+    """Collects the nodes and constants of an ONNX graph.
+
+    details: number of a tensor -> what LiteRT tells about it after it computed. names: number -> name of its value.
+    constants: number -> array, for tensors that the file holds.
+    """
+
+    def __init__(self, details: Mapping[int, Detail], names: Mapping[int, str], constants: Mapping[int, Array]) -> None:
+        self.details, self.names, self.constants = details, names, constants
+        self.nodes: list[Any] = []
+        self.arrays: dict[str, Any] = {}
+        self.reals: dict[int, str] = {}  # the real numbers of quantised tensors, within one operator
+        self.place = ""  # name of the operator that is being translated
+        self.count = 0
+
+    # -- what the operator is given -----------------------------------------------------------------------------------
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return tuple(int(size) for size in self.details[index]["shape"])
+
+    def is_float(self, index: int) -> bool:
+        """Whether a tensor stands for real numbers."""
+        return self.quantised(index) or np.dtype(self.details[index]["dtype"]).kind == "f"
+
+    def quantised(self, index: int) -> bool:
+        """Whether the whole numbers of a tensor stand for real ones."""
+        from xverify.formats.tflite import is_quantised
+
+        return index != LEFT_OUT and is_quantised(self.details[index])
+
+    def steps(self, kind: str, value: str, index: int) -> str:
+        """QuantizeLinear or DequantizeLinear with the scale and zero point of a tensor. value: the one to convert."""
+        detail = self.details[index]
+        parameters = detail["quantization_parameters"]
+        scales, zeros = (np.asarray(parameters[name]) for name in ("scales", "zero_points"))
+        several = scales.size > 1
+        scale, zero = (each if several else each.reshape(-1)[0] for each in (scales, zeros))
+        given = self.array(scale, np.float32), self.array(zero, detail["dtype"])
+        return self.add(kind, value, *given, axis=int(parameters["quantized_dimension"]) if several else None)
+
+    def real(self, index: int) -> str:
+        """The name of the real numbers of a tensor; "" for one that is left out."""
+        if not self.quantised(index):
+            return self.value(index)
+        if index not in self.reals:
+            self.reals[index] = self.steps("DequantizeLinear", self.value(index), index)
+        return self.reals[index]
+
+    def value(self, index: int) -> str:
+        """The name of the value of a tensor; "" for one that is left out."""
+        if index == LEFT_OUT:
+            return ""
+        name = self.names[index]
+        if index in self.constants and name not in self.arrays:
+            self.arrays[name] = numpy_helper.from_array(np.ascontiguousarray(self.constants[index]), name)
+        return name
+
+    def constant(self, index: int) -> Array:
+        """The values of a tensor that the file holds. Raises Untranslated for one that is computed."""
+        if index not in self.constants:
+            raise Untranslated
+        return self.constants[index]
+
+    def whole(self, index: int) -> list[int]:
+        """The whole numbers that the file holds in a tensor."""
+        return [int(each) for each in self.constant(index).reshape(-1)]
+
+    # -- what is written ----------------------------------------------------------------------------------------------
+
+    def fresh(self) -> str:
+        """A name for a value between two nodes."""
+        self.count += 1
+        return f"{self.place}/{self.count}"
+
+    def array(self, values: Any, dtype: Any = np.int64) -> str:
+        """A new constant. Returns its name."""
+        name = self.fresh()
+        self.arrays[name] = numpy_helper.from_array(np.asarray(values, dtype), name)
+        return name
+
+    def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        """Add a node of ONNX. Returns the name of its output, or of its first one."""
+        names = [self.fresh() for _ in range(outputs)]
+        kept = {name: value for name, value in attributes.items() if value is not None}
+        self.nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], **kept))
+        return names[0]
+
+    def turned(self, value: str, *order: int) -> str:
+        """A value with its axes in another order."""
+        if value not in self.arrays:
+            return self.add("Transpose", value, perm=list(order))
+        name = f"{value} {list(order)}"
+        if name not in self.arrays:
+            array = numpy_helper.to_array(self.arrays[value]).transpose(order)
+            self.arrays[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        return name
+
+    def shaped(self, value: str, shape: Sequence[int]) -> str:
+        """A value in another shape."""
+        return self.add("Reshape", value, self.array(shape), allowzero=1 if 0 in shape else None)
+
+    def translate(self, operator: Operator, translate: Any, activation: Any) -> None:
+        """Add the nodes of an operator.
+
+        translate: a function of this object and the operator, which returns the names of the values of its outputs; None for an
+        operator without a translation. activation: the same for what is fused into an operator, with the value in front.
+        """
+        begin, arrays = len(self.nodes), dict(self.arrays)
+        self.place = operator.name
+        self.reals.clear()
+        known = all(index in self.names for index in operator.inputs if index != LEFT_OUT)
+        try:
+            if translate is None or not known or self._is_mixed(operator):
+                raise Untranslated
+            found = translate(self, operator)
+            values = [found] if isinstance(found, str) else list(found)
+            values = [activation(self, operator, value) for value in values]
+            values = [
+                self.steps("QuantizeLinear", value, index) if self.quantised(index) else value
+                for value, index in zip(values, operator.outputs)
+            ]
+        except Untranslated:
+            del self.nodes[begin:]
+            self.arrays = arrays
+            given = [self.value(index) if index in self.names else "" for index in operator.inputs]
+            outputs = [self.names.get(index, "") for index in operator.outputs]
+            self.nodes.append(helper.make_node(operator.kind, given, outputs, name=operator.name, domain=DOMAIN))
+            return
+        for value, index in zip(values, operator.outputs):
+            if index != LEFT_OUT:
+                self._name(begin, operator.name, value, self.names[index])
+
+    def _is_mixed(self, operator: Operator) -> bool:
+        """Whether weights are quantised and values are not: LiteRT then quantises the values itself, in a way of its own."""
+        first = operator.inputs[0] if operator.inputs else LEFT_OUT
+        plain = first != LEFT_OUT and self.is_float(first) and not self.quantised(first)
+        return plain and operator.kind not in PLAIN and any(map(self.quantised, operator.inputs[1:]))
+
+    def _name(self, begin: int, operator: str, value: str, name: str) -> None:
+        """Give the value of an output its name, and the node that makes it that of the operator."""
+        node = self.rename(value, name, begin)
+        if node is None:
+            self.nodes.append(helper.make_node("Identity", [value], [name], name=operator))
+        else:
+            node.name = operator
+
+    def rename(self, value: str, name: str, begin: int = 0) -> Any:
+        """Give a value that no other node takes another name. Returns its node, of those from ``begin`` on; None without one."""
+        for node in self.nodes[begin:]:
+            if value in node.output:
+                node.output[list(node.output).index(value)] = name
+                return node
+        return None
+
+
+def written(
+    writer: Writer, operators: Sequence[Operator], inputs: Mapping[int, str], outputs: Mapping[int, str]
+) -> Any:
+    """The model of these operators. Raises Unsupported for a file that takes or returns other things than numbers.
+
+    inputs, outputs: number of a tensor -> the name under which the file is given it, or returns it. It is another one than that of
+        its value where quantised values are given, or returned, as real numbers.
+    """
+    from xverify.formats._tflite_operators import TABLE, activated
+
+    for index, name in inputs.items():
+        if name != writer.names[index]:
+            writer.rename(writer.steps("QuantizeLinear", name, index), writer.names[index]).name = name
+    for operator in operators:
+        writer.translate(operator, TABLE.get(operator.kind), activated)
+    for index, name in outputs.items():
+        if name != writer.names[index]:
+            writer.rename(writer.steps("DequantizeLinear", writer.value(index), index), name)
+    sides = [list(_described(writer, each)) for each in (inputs, outputs)]
+    used = {name for node in writer.nodes for name in node.input} | set(outputs.values())
+    arrays = [array for name, array in writer.arrays.items() if name in used]
+    graph = helper.make_graph(writer.nodes, "main", *sides, arrays)
+    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+def _described(writer: Writer, side: Mapping[int, str]) -> Iterator[Any]:
+    for index, name in side.items():
+        detail = writer.details[index]
+        if detail["dtype"] in (np.bytes_, np.object_, np.str_):
+            raise Unsupported("it takes or returns strings")
+        dtype = np.dtype(detail["dtype"] if name == writer.names[index] else np.float32)
+        yield helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), writer.shape(index))
+        if index in writer.constants:  # an output that no operator makes
+            writer.value(index)
+
+
+def save(model: Any, path: Any) -> None:
+    """Write a model into a file, with large weights beside it."""
+    large = model.ByteSize() > 2**30
+    onnx.save(model, path, save_as_external_data=large, location=f"{path.name}.data" if large else None)
