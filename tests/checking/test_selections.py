@@ -87,3 +87,27 @@ def test_saturated_scores_leave_their_case_out_and_the_others_decide(xverify, tm
     assert done.code == 1, done.out + done.err
     assert rows["conversion"]["error"]["verdict"] in ("DIFFERENT", "INVALID")
     assert rows["runtime"]["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+
+
+def twins(wrong):
+    """The rows of a table at the best places, of which every one has a twin that is as good but for rounding."""
+    half = np.random.default_rng(5).standard_normal((BOXES, 1500)).astype(np.float32)
+    nodes = [
+        node("MatMul", ["x", "w"], ["s"], "scores"),
+        node("TopK", ["s", "three"], ["values", "places"], "best", axis=2),
+        node("Gather", ["table", "places"], ["y"], "take"),
+    ]
+    constants = {
+        "w": np.concatenate([half, half * np.float32(1 + 2e-7)], 1) * (-1 if wrong else 1), "three": np.int64([3]),
+        "table": np.random.default_rng(6).standard_normal((3000, 4)),
+    }  # fmt: skip
+    return nodes, constants, [1, 1, 3, 4]
+
+
+def test_where_rounding_selects_in_every_random_case_a_wrong_weight_is_no_pass(xverify, tmp_path):
+    right, wrong = write(tmp_path / "right.onnx", twins), write(tmp_path / "wrong.onnx", twins, True)
+    done, rows = checked(xverify, tmp_path, wrong, "--against", right)
+    assert done.code == 4, done.out + done.err
+    assert rows["conversion"]["error"]["verdict"] == "UNTESTED"
+    assert "in every random input case" in rows["conversion"]["error"]["reason"]
+    assert rows["runtime"]["error"]["verdict"] in ("IDENTICAL", "EQUAL")

@@ -14,7 +14,7 @@ from . import sequence
 from .candidate import Context, Evaluated, Target
 from .doubt import doubtful_cases, measured_again
 from .explaining import explained
-from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime
+from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime, with_a_general_case
 from .meaning import Meaning, joined, own_meaning, patience, with_approximations
 from .nodes import judge_nodes
 from .overflow import told_overflow
@@ -82,7 +82,8 @@ class Answers:
         if target is not None:
             answers[CONVERSION] = self._explained(answers[CONVERSION], evaluated, target)
         overflows = evaluated.own.overflows if evaluated.own is not None else {}
-        answers = {name: told_overflow(each, overflows) for name, each in answers.items()}
+        kinds = evaluated.cases.kinds
+        answers = {name: with_a_general_case(told_overflow(each, overflows), kinds) for name, each in answers.items()}
         computed, settings = evaluated.computed, self.context.settings
         says = sequence.by_step(answers[CONVERSION if target else RUNTIME].error, settings)
         evaluated = replace(evaluated, computed=replace(computed, notes=(*computed.notes, *says)))

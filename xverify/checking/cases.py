@@ -18,6 +18,7 @@ from ..workload.keys import case_key
 
 # The kinds of cases, in order. The two random cases differ in their seed.
 KINDS = ("random", "random", "zeros", "large", "tiny", "alternating")
+EXTREME = frozenset(KINDS[2:])  # in such a case a wrong weight may not show, and values may not fit a calibration
 LARGE, TINY = 10.0, 1e-3  # factors on standard normal values
 MASK, LENGTH_OF, COUNT = "mask", "length", "count"  # what an input is, from its name or from the graph
 FITTED = "fitted"  # an input that the file quantises: its values lie in the range of the quantiser

@@ -20,6 +20,7 @@ from ..verdict.ratios import Floor
 from ..weights.canonical import Array
 from ..workload.keys import case_key
 from .axes import swapped_axes
+from .cases import EXTREME
 from .computing import Computed
 from .diagnosis import diagnose
 from .figures import figures
@@ -49,12 +50,14 @@ class Judged:
     """The answer to one question. figures: output -> its figures. notes: on the input cases that are left out.
 
     unmodelled: whether rounding may explain what differs, because no model tells what rounding may come to.
+    selected: the cases that are left out because something differs there, and rounding decides what is selected.
     """
 
     error: Error
     figures: Mapping[str, Figures]
     notes: tuple[str, ...] = ()
     unmodelled: bool = False
+    selected: tuple[int, ...] = ()
 
 
 def runtime(
@@ -222,7 +225,29 @@ def _judged(
     if selected:
         kept = [case for case in cases if case not in selected]
         judged = compared(kept) if kept else _nothing_left(judged, selected)
-    return replace(judged, notes=(*told(undefined), *told_undecided(selected)))
+    return replace(judged, notes=(*told(undefined), *told_undecided(selected)), selected=tuple(selected))
+
+
+def with_a_general_case(judged: Judged, kinds: Sequence[str]) -> Judged:
+    """The answer, which is UNTESTED where every case in which a wrong weight would show differs and is left out.
+
+    Where all nodes were judged, they decide. kinds: what each input case is.
+    """
+    error = judged.error
+    left = {each.case for each in error.tensors}
+    by_nodes = error.layers is not None and error.layers.complete
+    if (
+        not judged.selected
+        or error.verdict >= Verdict.UNTESTED
+        or by_nodes
+        or any(each >= len(kinds) or kinds[each] not in EXTREME for each in left)
+    ):
+        return judged
+    reason = (
+        "rounding may select otherwise in every random input case, and something differs there; in the other cases, a wrong "
+        "weight may not show; give others with --inputs or --seed"
+    )
+    return replace(judged, error=replace(error, verdict=Verdict.UNTESTED, reason=reason))
 
 
 def _nothing_left(judged: Judged, selected: Mapping[int, str]) -> Judged:

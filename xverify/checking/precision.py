@@ -22,6 +22,7 @@ from ..verdict.ratios import Floor
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from .cases import EXTREME
 from .computing import INPUTS, Cases, Computed
 from .judge import Judged, conversion, exact_conversion, renamed, without_model
 from .meaning import Floors, Meaning
@@ -32,7 +33,6 @@ ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
 # unusual sizes are taken for inputs that do not fit the calibration.
 CUT = 1e-4
 SHOWN = 3  # weights that a reason names
-DRAWN = ("large", "tiny", "zeros", "alternating")  # kinds of cases that may not fit a calibration
 GIVEN = "random"  # cases of this kind, and those of the user, are always compared
 
 
@@ -138,7 +138,7 @@ def _of_usual_size(sides: Sides, precision: Precision) -> tuple[list[int], list[
     Nothing tells there for which values a static file was calibrated.
     """
     every = list(range(sides.cases.count))
-    usual = [case for case in every if case >= len(sides.cases.kinds) or sides.cases.kinds[case] not in DRAWN]
+    usual = [case for case in every if case >= len(sides.cases.kinds) or sides.cases.kinds[case] not in EXTREME]
     if precision.scheme != "static" or not usual or usual == every:
         return every, []
     kinds = ", ".join(dict.fromkeys(sides.cases.kinds[case] for case in every if case not in usual))
@@ -256,7 +256,7 @@ def _fitting(sides: Sides, noise: _Noise, precision: Precision) -> tuple[list[in
         kind = sides.cases.kinds[case] if case < len(sides.cases.kinds) else GIVEN
         outside = {key: share for key, share in noise.clipped.items() if int(key.partition("/")[0]) == case}
         worst = max(outside, key=lambda key: outside[key], default="")
-        drawn = kind in DRAWN
+        drawn = kind in EXTREME
         if drawn and precision.scheme == "static" and worst and outside[worst] > CUT:
             notes.append(
                 f"the case of {kind} inputs is not compared with the reference, because it does not fit the calibration: "
