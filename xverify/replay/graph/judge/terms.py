@@ -18,7 +18,9 @@ Shapes = Sequence[tuple[int, ...]]
 Terms = Callable[[Node, Shapes, Sequence[Any]], int]
 
 # Operators that add up values as they are, beside those that begin with "Reduce".
-ADDS = frozenset({"CumSum", "Sum", "Mean", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
+ADDS = frozenset({
+    "CumSum", "Sum", "Mean", "AveragePool", "GlobalAveragePool", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss",
+})  # fmt: skip
 # Operators that add up their inputs, or products of them, and nothing else. Others have numbers of their own, such as the weights
 # of an interpolation, which round.
 SUMS = frozenset({
