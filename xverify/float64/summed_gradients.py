@@ -56,20 +56,25 @@ def error_of_means(layer: nn.Module, x: Tensor, upstream: Tensor, noise: Noise) 
     return error * scale.reshape(shape)
 
 
-def rounding_of_rows(terms: Tensor) -> Tensor:
-    """The rms rounding of the sum of each row in float32, (C,). terms: (C, n), in the order in which they are summed."""
+def rounding_of_rows(terms: Tensor, apart: bool = False) -> Tensor:
+    """The rms rounding of the sum of each row in float32, (C,). terms: (C, n), in the order in which they are summed.
+
+    apart: whether equal terms round together also where others stand between them. Vector units add every fourth or eighth term
+        to one of several sums, in which such terms follow each other.
+    """
     step = max(1, PART // terms.shape[1])
-    return torch.cat([_rounding_of_part(part.double()) for part in terms.split(step)])
+    return torch.cat([_rounding_of_part(part.double(), apart) for part in terms.split(step)])
 
 
-def _rounding_of_part(terms: Tensor) -> Tensor:
+def _rounding_of_part(terms: Tensor, apart: bool) -> Tensor:
     counts = terms != 0  # a zero is added without rounding
     sums = terms.cumsum(1).abs_() * counts
-    # Runs of equal terms, between which zeros may stand, as behind ReLU.
-    last = (counts * torch.arange(terms.shape[1])).cummax(1).values
-    filled = terms.gather(1, last)
-    run = (filled[:, 1:] != filled[:, :-1]).cumsum(1)
-    run = nn.functional.pad(run, (1, 0))
+    if apart:
+        terms, order = terms.sort(1)
+        sums = sums.gather(1, order)
+    else:  # zeros may stand between equal terms, as behind ReLU
+        terms = terms.gather(1, (counts * torch.arange(terms.shape[1])).cummax(1).values)
+    run = nn.functional.pad((terms[:, 1:] != terms[:, :-1]).cumsum(1), (1, 0))
     together = torch.zeros_like(sums).scatter_add_(1, run, sums)
     return together.square_().sum(1).sqrt_() * (UNIT / math.sqrt(3))
 

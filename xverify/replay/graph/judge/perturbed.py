@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,7 +12,7 @@ import numpy as np
 
 from ....float64.operations import perturbed_operations
 from ....float64.rounding import Noise, held, sums_exactly
-from ....verdict.limits import growth
+from ....verdict.limits import UNIT, growth
 from .. import kinds
 from ..evaluation import Computation, Pass
 from ..model import Node
@@ -45,8 +46,22 @@ class Perturbed(Pass):
         if node.name in self.approximated:
             size = errors(node, x)
             return [outputs[0] + np.copysign(size, noisy(size, self.noise, 2.0))]  # up or down, by the whole error
-        size = usual_errors(node, x, outputs[0])
-        return outputs if size is None else [outputs[0] + noisy(size, self.noise, 1.0) - size]
+        for size in (usual_errors(node, x, outputs[0]), self._of_equal_terms(computed, exact, outputs)):
+            if size is not None:
+                outputs = [outputs[0] + noisy(size, self.noise, 1.0) - size]
+        return outputs
+
+    def _of_equal_terms(self, computed: Computation, exact: list[Any], outputs: list[Any]) -> Any:
+        """How far the sums of a node with equal terms may be away in its own type; None for another node.
+
+        outputs: in this pass. A sum that is the exact one there does not round.
+        """
+        if not self.rounding:
+            return None
+        size = terms.rounding_of_equal_terms(computed.node, exact_of(computed.inputs), exact[0])
+        # A perturbation is uniform, so its rms is smaller than its largest value.
+        grown = math.sqrt(3) * unit_roundoff(computed.dtype) / UNIT
+        return None if size is None else np.where(outputs[0] == exact[0], 0.0, size * grown)
 
     def _steps(self, computed: Computation, index: int) -> Any:
         """The steps of a quantising operator.

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ....float64.summed_gradients import SHORT, rounding_of_rows
 from ....verdict.limits import growth
 from ..kinds import copies
 from ..model import Node
 from ..operators.reduction import reduced_axes
-from ..values import Value, exact_of
+from ..values import Value, exact_of, is_float, tensor
 
 Shapes = Sequence[tuple[int, ...]]
 Terms = Callable[[Node, Shapes, Sequence[Any]], int]
@@ -74,6 +75,27 @@ def result_growth(node: Node, inputs: Sequence[Value | None]) -> float:
     rounding of the partial sums counts. Products with weights have terms of both signs, and their perturbed terms are enough.
     """
     return growth(summed_terms(node, exact_of(inputs))) if node.op.startswith("Reduce") or node.op in ADDS else 1.0
+
+
+def rounding_of_equal_terms(node: Node, inputs: Sequence[Any], like: Any) -> Any:
+    """The rms rounding in float32 of sums in which equal terms occur, in the shape of the output; None for another node.
+
+    Adding equal terms rounds to the same side again and again, as in the mean over an image of one colour.
+
+    inputs: the exact arrays that it is given. like: its exact output.
+    """
+    means = {"GlobalAveragePool": True, "ReduceMean": True, "ReduceSum": False}.get(node.op)
+    if means is None or node.domain or not is_float(inputs[0]) or not np.size(like):
+        return None
+    x, given = inputs[0], inputs[1] if len(inputs) > 1 else None
+    axes = tuple(range(2, x.ndim)) if node.op == "GlobalAveragePool" else reduced_axes(node, x.ndim, given)
+    count = math.prod(x.shape[axis] for axis in axes)
+    if count < SHORT:
+        return None
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    rows = np.ascontiguousarray(x.transpose([*kept, *axes])).reshape(-1, count)
+    size: Any = rounding_of_rows(tensor(rows), apart=True).numpy().reshape(np.shape(like))
+    return size / count if means else size
 
 
 def _reduced(node: Node, shapes: Shapes, inputs: Sequence[Any]) -> int:

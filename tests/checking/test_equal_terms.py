@@ -1,0 +1,43 @@
+"""A mean over an image rounds to the same side again and again where its terms are equal: no right file is accused for it."""
+
+import json
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
+
+
+def write(path, mean, shape):
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], "conv", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"], "relu"),
+        helper.make_node(mean, ["r"], ["p"], "mean", **({"axes": [2, 3]} if mean == "ReduceMean" else {})),
+        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
+        helper.make_node("MatMul", ["f", "m"], ["l"], "head"),
+        helper.make_node("Softmax", ["l"], ["y"], "softmax"),
+    ]
+    weights = {"k": random.standard_normal((8, 3, 3, 3)) * 0.2, "m": random.standard_normal((8, 5))}
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [shape[0], 5])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mean", "shape"), [("GlobalAveragePool", (2, 3, 64, 64)), ("ReduceMean", (1, 3, 200, 200))], ids=["pool", "reduce"]
+)
+def test_a_mean_over_an_image_of_few_colours_is_equal(xverify, tmp_path, mean, shape):
+    done = xverify("check", write(tmp_path / "m.onnx", mean, shape), "--json", tmp_path / "r.json")
+    assert done.code == 0, done.out + done.err
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert row["error"]["verdict"] == "EQUAL", row["error"]["reason"]
+    assert row["error"]["compared"] >= 6
