@@ -46,22 +46,20 @@ class Perturbed(Pass):
         if node.name in self.approximated:
             size = errors(node, x)
             return [outputs[0] + np.copysign(size, noisy(size, self.noise, 2.0))]  # up or down, by the whole error
-        for size in (usual_errors(node, x, outputs[0]), self._of_equal_terms(computed, exact, outputs)):
-            if size is not None:
-                outputs = [outputs[0] + noisy(size, self.noise, 1.0) - size]
-        return outputs
+        sizes = usual_errors(node, x, outputs) or self._of_equal_terms(computed, exact, outputs)
+        return [each + noisy(size, self.noise, 1.0) - size for each, size in zip(outputs, sizes)] if sizes else outputs
 
-    def _of_equal_terms(self, computed: Computation, exact: list[Any], outputs: list[Any]) -> Any:
-        """How far the sums of a node with equal terms may be away in its own type; None for another node.
+    def _of_equal_terms(self, computed: Computation, exact: list[Any], outputs: list[Any]) -> list[Any]:
+        """How far the sums of a node with equal terms may be away in its own type; [] for another node.
 
         outputs: in this pass. A sum that is the exact one there does not round.
         """
         if not self.rounding:
-            return None
+            return []
         size = terms.rounding_of_equal_terms(computed.node, exact_of(computed.inputs), exact[0])
         # A perturbation is uniform, so its rms is smaller than its largest value.
         grown = math.sqrt(3) * unit_roundoff(computed.dtype) / UNIT
-        return None if size is None else np.where(outputs[0] == exact[0], 0.0, size * grown)
+        return [] if size is None else [np.where(outputs[0] == exact[0], 0.0, size * grown)]
 
     def _steps(self, computed: Computation, index: int) -> Any:
         """The steps of a quantising operator.

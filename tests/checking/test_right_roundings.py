@@ -1,4 +1,4 @@
-"""A mean over an image rounds to the same side again and again where its terms are equal: no right file is accused for it."""
+"""Right files whose rounding is not that of independent errors: no right file is accused for it."""
 
 import json
 
@@ -41,3 +41,24 @@ def test_a_mean_over_an_image_of_few_colours_is_equal(xverify, tmp_path, mean, s
     (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert row["error"]["verdict"] == "EQUAL", row["error"]["reason"]
     assert row["error"]["compared"] >= 6
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3)], ids=["lstm", "gru"])
+def test_states_behind_closed_gates_have_the_precision_of_a_sigmoid(xverify, tmp_path, kind, gates):
+    """A gate that is nearly closed leaves values far below 1, and ONNX Runtime's sigmoids have a fixed absolute precision."""
+    random, names = np.random.default_rng(0), ["all", "state", "cell"][: gates - 1]
+    shapes = {"all": [5, 1, 2, 6], "state": [1, 2, 6], "cell": [1, 2, 6]}
+    graph = helper.make_graph(
+        [helper.make_node(kind, ["x", "w", "r"], names, "recurrent", hidden_size=6)],
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 2, 4])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in names],
+        [
+            numpy_helper.from_array(random.standard_normal((1, gates * 6, size)).astype(np.float32), name)
+            for name, size in (("w", 4), ("r", 6))
+        ],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    done = xverify("check", path)
+    assert done.code == 0, done.out + done.err
