@@ -129,3 +129,29 @@ def test_an_attribute_is_told_that_changes_no_value_of_the_case():
     says = "both files have the same operators, and differ in LeakyRelu 'act': alpha is 0.2, and the reference has 0.1"
     assert divergences(traced(0.2), traced(0.1), {"y": "y"}, general=False) == [says]
     assert divergences(traced(0.1), traced(0.1), {"y": "y"}, general=False) == []
+
+
+def masked_scores(path, seed):
+    """queries x keys, with the lowest number added where keys are masked -> softmax."""
+    nodes = [
+        node("MatMul", ["x", "wq"], ["q"], "queries"), node("MatMul", ["x", "wk"], ["k"], "keys"),
+        node("Transpose", ["k"], ["t"], "turn", perm=[0, 2, 1]), node("MatMul", ["q", "t"], ["s"], "scores"),
+        node("Add", ["s", "mask"], ["a"], "masked"), node("Softmax", ["a"], ["y"], "softmax", axis=-1),
+    ]  # fmt: skip
+    mask = np.where(np.arange(9) > 3, np.finfo(np.float32).min, np.float32(0))
+    constants = {"wq": drawn(seed, 8, 8), "wk": drawn(seed + 1, 8, 8), "mask": mask}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 9, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 9, 9])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def test_the_values_of_a_mask_hide_no_others(xverify, tmp_path):
+    files = [masked_scores(tmp_path / f"{seed}.onnx", seed) for seed in (1, 11)]
+    done = xverify("check", files[1], "--against", files[0], "--json", tmp_path / "r.json")
+    assert done.code == 1, done.out + done.err
+    reasons = [row["error"]["reason"] for row in json.loads((tmp_path / "r.json").read_text())["rows"]]
+    assert any("the first value that differs is that of MatMul 'queries'" in (each or "") for each in reasons), reasons

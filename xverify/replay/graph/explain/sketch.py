@@ -17,6 +17,11 @@ PROJECTIONS = 24
 IMAGE = 3  # axes of an array that may be an image
 FEWEST = 32  # values whose moments tell that they are the same ones
 SURE = 1e-5  # relative difference of moments, beyond which other values may have them
+LOW, BEYOND = (
+    0.1,
+    1e5,
+)  # a value beyond so many times this quantile of all sizes stands for a mask: beside it, no other would count
+SAMPLE = 4096  # values whose quantile is taken
 BLOCK = 1024  # values that share one set of random factors, up to the sign
 
 
@@ -44,9 +49,12 @@ class Sketch:
 
 
 def sketch(array: Any, turn: bool = False) -> Sketch:
-    """The sketch of an array of numbers; infinite and missing values count as 0. turn: whether ``turned`` is made, too."""
+    """The sketch of an array of numbers; infinite and missing values, and those of masks, count as 0.
+
+    turn: whether ``turned`` is made, too.
+    """
     array = np.asarray(array)
-    wide = np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0)
+    wide = _without_masks(np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0))
     flat = torch.from_numpy(wide.reshape(-1))
     count = max(1, flat.numel())
     size = math.sqrt(float((flat * flat).sum()) / count)
@@ -60,6 +68,15 @@ def sketch(array: Any, turn: bool = False) -> Sketch:
     turned = tuple(_project(torch.from_numpy(each.reshape(-1))) / math.sqrt(count) for each in orders)
     whole = array.dtype.kind in "iub"
     return Sketch(array.shape, whole, size, moments, _project(flat) / math.sqrt(count), turned)
+
+
+def _without_masks(wide: Any) -> Any:
+    """The values, with 0 in the place of those that are far beyond all others, such as -1e9 of a mask."""
+    sizes = np.abs(wide.reshape(-1))
+    some = sizes[:: max(1, sizes.size // SAMPLE)]
+    some = some[some > 0]
+    limit = BEYOND * float(np.quantile(some, LOW)) if some.size else 0.0
+    return np.where(np.abs(wide) > limit, 0.0, wide) if limit and sizes.max() > limit else wide
 
 
 def _project(flat: Any) -> Any:
