@@ -56,7 +56,7 @@ def test_recorded_tensors_without_inputs_and_of_dtypes_that_numpy_lacks(tmp_path
     assert found.outputs["0/y"].tolist() == [1.5, -2.0]
 
 
-@pytest.mark.parametrize("kind", ["external", "strings"])
+@pytest.mark.parametrize("kind", ["external", "strings", "sequence", "empty sequence"])
 def test_recorded_tensors_that_are_never_read(tmp_path, kind):
     (tmp_path / "secret").write_bytes(bytes(8))
     tensor = onnx.TensorProto(name="y", dims=[2], data_type=onnx.TensorProto.FLOAT)
@@ -64,6 +64,10 @@ def test_recorded_tensors_that_are_never_read(tmp_path, kind):
         tensor.data_location = onnx.TensorProto.EXTERNAL
         tensor.external_data.add(key="location", value=str(tmp_path / "secret"))
         says = "lie in another file"
+    elif "sequence" in kind:
+        items = [np.float32([1, 2])] if kind == "sequence" else []
+        tensor = onnx.numpy_helper.from_list(items, "y", onnx.SequenceProto.TENSOR)
+        says = "it holds a sequence"
     else:
         tensor = onnx.helper.make_tensor("y", onnx.TensorProto.STRING, [1], [b"text"])
         says = "it holds strings"

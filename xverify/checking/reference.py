@@ -151,7 +151,12 @@ def _tensor(file: Path) -> tuple[str, Array]:
         raise UsageError(f"--against {file}: reading ONNX test data needs the package onnx: pip install onnx") from None
     try:
         with reading.opened(file) as opened:
-            proto = onnx.load_tensor(opened)
+            content = opened.read()
+        if _is_sequence(content):
+            raise UsageError(
+                f"--against {file}: it holds a sequence, and xverify compares tensors only in recorded data"
+            )
+        proto = onnx.load_tensor_from_string(content)
         if proto.data_location == onnx.TensorProto.EXTERNAL:
             raise UsageError(f"--against {file}: its values lie in another file, and such a tensor is never read")
         if proto.data_type == onnx.TensorProto.STRING:
@@ -163,6 +168,18 @@ def _tensor(file: Path) -> tuple[str, Array]:
         raise UsageError(f"--against {file}: {error.strerror or error}") from None
     except Exception as error:
         raise UsageError(f"--against {file}: this is no tensor: {type(error).__name__}") from None
+
+
+def _is_sequence(content: bytes) -> bool:
+    """Whether this is a sequence of tensors, whose fields have the numbers of others in a tensor."""
+    from onnx import SequenceProto
+
+    try:
+        parsed = SequenceProto.FromString(content)
+    except Exception:  # protobuf's own error, whose package has no types
+        return False
+    known = parsed.elem_type == SequenceProto.TENSOR and bool(parsed.name or parsed.tensor_values)
+    return known and all(each.data_type for each in parsed.tensor_values)
 
 
 def _plain(array: Array) -> Array:
