@@ -46,20 +46,29 @@ class Perturbed(Pass):
         if node.name in self.approximated:
             size = errors(node, x)
             return [outputs[0] + np.copysign(size, noisy(size, self.noise, 2.0))]  # up or down, by the whole error
-        sizes = usual_errors(node, x, outputs) or self._of_equal_terms(computed, exact, outputs)
-        return [each + noisy(size, self.noise, 1.0) - size for each, size in zip(outputs, sizes)] if sizes else outputs
+        sizes = usual_errors(node, x, outputs)
+        if sizes:
+            return [each + noisy(size, self.noise, 1.0) - size for each, size in zip(outputs, sizes)]
+        size = self._of_equal_terms(computed, exact, outputs)
+        return (
+            outputs if size is None else [outputs[0] + size * np.random.default_rng(index).uniform(-1, 1, size.shape)]
+        )
 
-    def _of_equal_terms(self, computed: Computation, exact: list[Any], outputs: list[Any]) -> list[Any]:
-        """How far the sums of a node with equal terms may be away in its own type; [] for another node.
+    def _of_equal_terms(self, computed: Computation, exact: list[Any], outputs: list[Any]) -> Any:
+        """How far the sums of a node with equal terms may be away in its own type; None where no sum rounds more than others do.
 
         outputs: in this pass. A sum that is the exact one there does not round.
         """
         if not self.rounding:
-            return []
+            return None
         size = terms.rounding_of_equal_terms(computed.node, exact_of(computed.inputs), exact[0])
         # A perturbation is uniform, so its rms is smaller than its largest value.
         grown = math.sqrt(3) * unit_roundoff(computed.dtype) / UNIT
-        return [] if size is None else [np.where(outputs[0] == exact[0], 0.0, size * grown)]
+        if size is None:
+            return None
+        usual = unit_roundoff(computed.dtype) * terms.result_growth(computed.node, computed.inputs) * np.abs(exact[0])
+        size = np.where(outputs[0] == exact[0], 0.0, size * grown)
+        return size if bool((size > usual).any()) else None
 
     def _steps(self, computed: Computation, index: int) -> Any:
         """The steps of a quantising operator.
