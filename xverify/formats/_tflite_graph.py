@@ -190,6 +190,14 @@ class Writer:
         return None
 
 
+def translations() -> Mapping[str, Any]:
+    """Kind of an operator -> its translation."""
+    from xverify.formats import _tflite_moves, _tflite_operators  # noqa: F401  they fill the table
+    from xverify.formats._tflite_translation import TABLE
+
+    return TABLE
+
+
 def written(
     writer: Writer, operators: Sequence[Operator], inputs: Mapping[int, str], outputs: Mapping[int, str]
 ) -> Any:
@@ -198,13 +206,14 @@ def written(
     inputs, outputs: number of a tensor -> the name under which the file is given it, or returns it. It is another one than that of
         its value where quantised values are given, or returned, as real numbers.
     """
-    from xverify.formats._tflite_operators import TABLE, activated
+    from xverify.formats._tflite_translation import activated
 
+    table = translations()
     for index, name in inputs.items():
         if name != writer.names[index]:
             writer.rename(writer.steps("QuantizeLinear", name, index), writer.names[index]).name = name
     for operator in operators:
-        writer.translate(operator, TABLE.get(operator.kind), activated)
+        writer.translate(operator, table.get(operator.kind), activated)
     for index, name in outputs.items():
         if name != writer.names[index]:
             writer.rename(writer.steps("DequantizeLinear", writer.value(index), index), name)
