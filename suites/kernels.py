@@ -23,6 +23,7 @@ from pathlib import Path
 import onnx
 import pool
 from quantised_files import NETWORKS, SCHEMES
+from tables import conclude, named
 
 from xverify.checking.api import check
 from xverify.results.records import Row
@@ -152,19 +153,17 @@ def main() -> int:
     parser.add_argument("--where", default="everywhere,fused", help="everywhere, fused or both (default: both)")
     parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
     asked = parser.parse_args()
+    known = {"networks": NETWORKS, "schemes": SCHEMES, "faults": FAULTS, "where": ("everywhere", "fused")}
+    chosen = [named(parser, f"--{name}", getattr(asked, name), every) for name, every in known.items()]
     begun, found = time.monotonic(), []
     with pool.lend():
-        chosen = (each.split(",") for each in (asked.networks, asked.schemes, asked.faults, asked.where))
         for each in answers(*chosen):
             print(each, flush=True)
             found.append(each)
     wrong = [each for each in found if not each.good]
     if asked.markdown:
         print("\n".join(table(found)))
-    print(
-        f"{'FAIL' if wrong else 'PASS'}: {len(found)} checks, {len(wrong)} wrong answers; {time.monotonic() - begun:.0f} s"
-    )
-    return 1 if wrong else 0
+    return conclude(len(found), "checks", len(wrong), begun)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import onnx
 import pool
 from quantised_faults import MISTAKES, File, Mistake
 from quantised_files import NETWORKS, SCHEMES, Network, Scheme, layer_of
+from tables import conclude, named
 
 from xverify.checking.api import check
 from xverify.results.records import Row
@@ -150,19 +151,18 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="checks at a time (default: %(default)s)")
     parser.add_argument("--markdown", action="store_true", help="print the table of the documentation")
     asked = parser.parse_args()
+    networks = named(parser, "--networks", asked.networks, NETWORKS)
+    schemes = named(parser, "--schemes", asked.schemes, SCHEMES, ";")
+    mistakes = named(parser, "--mistakes", asked.mistakes, every.split(","))
     begun, found = time.monotonic(), []
-    chosen = asked.networks.split(","), asked.schemes.split(";"), asked.mistakes.split(","), asked.seeds
     with tempfile.TemporaryDirectory(prefix="quantised-") as place, pool.lend(), ThreadPoolExecutor(asked.jobs) as work:
-        for answers in work.map(Group.answers, groups(Path(place), *chosen)):
+        for answers in work.map(Group.answers, groups(Path(place), networks, schemes, mistakes, asked.seeds)):
             found += answers
             print(*answers, sep="\n", flush=True)
     wrong = [each for each in found if not each.good]
     if asked.markdown:
         print("\n".join(table(found)))
-    print(
-        f"{'FAIL' if wrong else 'PASS'}: {len(found)} files, {len(wrong)} wrong answers; {time.monotonic() - begun:.0f} s"
-    )
-    return 1 if wrong else 0
+    return conclude(len(found), "files", len(wrong), begun)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from quantised_files import BLOCK, Array
 
 SUMS = (
-    "Conv",
-    "MatMul",
-    "Gemm",
-    "QLinearConv",
-    "QLinearMatMul",
-    "QGemm",
-    "ConvInteger",
-    "MatMulInteger",
-    "MatMulNBits",
-)
+    "Conv", "MatMul", "Gemm", "QLinearConv", "QLinearMatMul", "QGemm", "ConvInteger", "MatMulInteger", "MatMulNBits",
+)  # fmt: skip
 # Operators on whole numbers -> the inputs that are the weights, their scale and their zero point; None: found by name.
 PLACES = {
     "QLinearConv": (3, 4, 5),

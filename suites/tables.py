@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+import time
+from collections.abc import Collection, Mapping, Sequence
 
 
 def table(rows: Mapping[str, Mapping[str, int]], columns: Sequence[str], first: str) -> str:
@@ -14,3 +16,24 @@ def table(rows: Mapping[str, Mapping[str, int]], columns: Sequence[str], first: 
     for name, row in shown.items():
         lines.append("  ".join([f"{name:{width}}", *(f"{row.get(column, 0):{len(column)}}" for column in columns)]))
     return "\n".join(lines)
+
+
+def conclude(checked: int, what: str, wrong: int, begun: float) -> int:
+    """Print the last line of a suite. Returns its exit code.
+
+    checked: number of ``what``, such as "files". wrong: number of wrong answers. begun: ``time.monotonic()`` at its begin.
+    """
+    seconds = time.monotonic() - begun
+    print(f"{'FAIL' if wrong else 'PASS'}: {checked} {what}, {wrong} wrong answers; {seconds:.0f} s")
+    return 1 if wrong else 0
+
+
+def named(
+    parser: argparse.ArgumentParser, option: str, text: str, known: Collection[str], between: str = ","
+) -> list[str]:
+    """The names of a list. Ends the command with one line about a name that is not known."""
+    names = text.split(between)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        parser.error(f"{option} {unknown[0]}: unknown; known: {', '.join(known)}")
+    return names

@@ -256,6 +256,14 @@ def xverify(tmp_path: Path):
 
 
 @pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """An empty folder for the files that a conversion writes."""
+    path = tmp_path / "out"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
 def in_one_process() -> Iterator[None]:
     """Workers that compute with numpy answer within this process."""
     with one_process():

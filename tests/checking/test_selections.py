@@ -89,8 +89,8 @@ def test_saturated_scores_leave_their_case_out_and_the_others_decide(xverify, tm
     assert rows["runtime"]["error"]["verdict"] in ("IDENTICAL", "EQUAL")
 
 
-def twins(wrong):
-    """The rows of a table at the best places, of which every one has a twin that is as good but for rounding."""
+def near_ties(wrong):
+    """The rows of a table at the best places, where every score has another one beside it that differs by rounding alone."""
     half = np.random.default_rng(5).standard_normal((BOXES, 1500)).astype(np.float32)
     nodes = [
         node("MatMul", ["x", "w"], ["s"], "scores"),
@@ -105,7 +105,7 @@ def twins(wrong):
 
 
 def test_where_rounding_selects_in_every_random_case_a_wrong_weight_is_no_pass(xverify, tmp_path):
-    right, wrong = write(tmp_path / "right.onnx", twins), write(tmp_path / "wrong.onnx", twins, True)
+    right, wrong = write(tmp_path / "right.onnx", near_ties), write(tmp_path / "wrong.onnx", near_ties, True)
     done, rows = checked(xverify, tmp_path, wrong, "--against", right)
     assert done.code == 4, done.out + done.err
     assert rows["conversion"]["error"]["verdict"] == "UNTESTED"

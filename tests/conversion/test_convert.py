@@ -105,14 +105,6 @@ def folder(tmp_path):
     return path
 
 
-@pytest.fixture
-def out(tmp_path):
-    """An empty folder for the files that are written."""
-    path = tmp_path / "out"
-    path.mkdir()
-    return path
-
-
 # -- bad requests: nothing starts ---------------------------------------------------------------------------------------
 
 

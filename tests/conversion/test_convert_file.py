@@ -34,14 +34,6 @@ def write_keras(path, config):
 
 
 @pytest.fixture
-def out(tmp_path):
-    """An empty folder for the files that are written."""
-    path = tmp_path / "out"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
 def files(tmp_path, monkeypatch):
     """Files that no framework opens."""
     monkeypatch.chdir(tmp_path)

@@ -57,14 +57,6 @@ def folder(tmp_path):
     return path
 
 
-@pytest.fixture
-def out(tmp_path):
-    """An empty folder for the files that are written."""
-    path = tmp_path / "out"
-    path.mkdir()
-    return path
-
-
 def plan_of(file):
     return json.loads(file.read_text())["plan"]
 

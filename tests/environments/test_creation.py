@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 from conftest import hear_interrupts
-from helpers.envadapters import caller, visible, write_adapters
+from helpers.envadapters import caller, fake_uv, visible, write_adapters
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +34,6 @@ def test_a_failed_creation_quotes_the_installer_and_leaves_nothing(call, adapter
     assert re.search(r"walled: installing walled\.txt .*failed:\n(.*\n)*.*no-such-package", done.err)
     assert "walled is ready" not in done.out
     assert visible(tmp_path / "environments") == []
-
-
-def fake_uv(tmp_path, monkeypatch, script):
-    """Put a uv on the path that records its arguments, and then runs a script."""
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
-    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{script}\n')
-    uv.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

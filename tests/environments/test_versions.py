@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from helpers.envadapters import visible
+from helpers.envadapters import fake_uv, visible
 
 from xverify.checking.candidate import Checked, Evaluated
 from xverify.checking.computing import Cases, Computed
@@ -183,19 +183,12 @@ def test_outputs_of_two_versions_that_are_both_right_are_compared_too(tmp_path, 
         assert each.endswith(f"is away by 0.008 of its size (case 0) from that of 1.9; {says}")
 
 
-def fake_uv(tmp_path, monkeypatch, script):
-    """Put a uv on the path that makes an empty environment, and fails to install what it is asked for."""
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
-    uv.write_text(f"#!/bin/sh\n[ $1 = venv ] && mkdir -p $5 && exit\ncat $6\n{script}\n")
-    uv.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
-
-
 def test_a_version_that_cannot_be_installed_is_refused_in_one_line(xverify, file, tmp_path, monkeypatch):
     pip = "Could not find a version that satisfies the requirement toy-runtime==1.9"
     listed = "1.10, 1.11, 1.0, 1.1, 1.2"
-    fake_uv(tmp_path, monkeypatch, f"echo 'ERROR: {pip} (from versions: {listed})'; echo 'ERROR: No matching'; exit 1")
+    # It makes an empty environment, and cannot install what it is asked for.
+    says = f"echo 'ERROR: {pip} (from versions: {listed})'; echo 'ERROR: No matching'"
+    fake_uv(tmp_path, monkeypatch, f"[ $1 = venv ] && mkdir -p $5 && exit\ncat $6\n{says}; exit 1")
     done = xverify("check", file, "--on", "toyrt==1.9", "--json", tmp_path / "r.json")
     assert done.code == 2, done.out + done.err
     line = f"--on toy-runtime==1.9: it cannot be installed: {pip}; versions that there are: 1.1, 1.2, 1.10, 1.11"

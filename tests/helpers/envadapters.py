@@ -60,3 +60,12 @@ def caller(xverify, adapters, root, monkeypatch):
         return xverify(*arguments, frameworks=frameworks)
 
     return call
+
+
+def fake_uv(tmp_path, monkeypatch, script):
+    """Put a uv on the path that records its arguments in the file ``asked``, and then runs a script of the shell."""
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{script}\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")

@@ -16,6 +16,7 @@ from ..outputs import MARK
 from ..verdict.limits import DRIFT_R
 from .candidate import Evaluated
 from .pieces import Wrong
+from .subject import Opened
 
 SCRIPT, REPORT = "reproduce.py", "report.md"
 ONE = {"model.onnx": "inputs.npz"}  # model of a reproducer -> its inputs
@@ -76,16 +77,8 @@ HOW = {
 }  # fmt: skip
 
 
-REPORT_TEXT = """\
-# {runtime} {version}: wrong values of {kinds} on the CPU
-
-{runtime} returns values that are further from the exact ones than rounding explains, {how}.
-
-The nodes, cut out of {file} with the values that they are given there:
-
-{nodes}
-
-{more}## What is returned
+RUN_TEXT = """\
+## What is returned
 
 ```
 {printed}
@@ -98,7 +91,20 @@ pip install {runtime}=={release} numpy
 python {script}
 ```
 
-The script ends with exit code 1 while a value is wrong, and with 0 when all are right.
+The script ends with exit code 1 while a value is wrong, and with 0 when all are right."""
+REPORT_TEXT = (
+    """\
+# {runtime} {version}: wrong values of {kinds} on the CPU
+
+{runtime} returns values that are further from the exact ones than rounding explains, {how}.
+
+The nodes, cut out of {file} with the values that they are given there:
+
+{nodes}
+
+{more}"""
+    + RUN_TEXT
+    + """
 
 ## Versions
 
@@ -115,7 +121,9 @@ The script ends with exit code 1 while a value is wrong, and with 0 when all are
 
 {mark}
 """
-PAIR_TEXT = """\
+)
+PAIR_TEXT = (
+    """\
 # {own} of {file} computes something else than {reference} of {against}
 
 It is the first node of the file whose value its reference does not have. {runtime} {version} computes both from the same values:
@@ -123,25 +131,15 @@ It is the first node of the file whose value its reference does not have. {runti
 * `{reference}` of the reference `{against}`, in `reference.onnx`
 * `{own}` of the file `{file}`, in `model.onnx`
 
-## What is returned
-
-```
-{printed}
-```
-
-## How to run it
-
-```
-pip install {runtime}=={release} numpy
-python {script}
-```
-
-The script ends with exit code 1 while a value is wrong, and with 0 when all are right. `expected.npz` holds what the reference
+"""
+    + RUN_TEXT
+    + """ `expected.npz` holds what the reference
 says: exactly, in float64 (`exact/NAME`), rounded to its type (`rounded/NAME`), and how far a value may be away (`limit/NAME`),
 {limit:g} times the rms of what rounding changes. The inputs of both are the values of the reference.
 
 {mark}
 """
+)
 TOGETHER = "They fail together: without any one of them, the others are right."
 
 
@@ -156,10 +154,9 @@ def write_script(folder: Path, runtime: str, mode: str, threads: int, files: Map
 def write_report(folder: Path, evaluated: Evaluated, found: Wrong, printed: str) -> str:
     """Write the text of a bug report. Returns what the reproducer holds, as a phrase. printed: the output of the script."""
     opened, cut, how = evaluated.opened, found.cut, HOW[found.mode]
-    version, last = str(opened.environment.get(opened.form.runtime, "")), _plain(cut.nodes[-1])
-    alone, machine = len(cut.places) == 1, host.describe()
+    last, alone, machine = _plain(cut.nodes[-1]), len(cut.places) == 1, host.describe()
     versions = {
-        opened.form.runtime: version,
+        opened.form.runtime: _version(opened),
         "how it computes": f"on the CPU, {how}",
         "operator sets": f"{cut.opset}; IR version {cut.ir_version}",
         "processor": machine["cpu"],
@@ -168,19 +165,13 @@ def write_report(folder: Path, evaluated: Evaluated, found: Wrong, printed: str)
     }
     more = found.stopped or ("" if alone else TOGETHER)
     text = REPORT_TEXT.format(
-        runtime=opened.form.runtime,
-        version=version,
-        release=version.partition("-")[0],  # OpenVINO names its commit behind a dash
+        **_shared(evaluated, printed),
         kinds=", ".join(dict.fromkeys(_plain(name.partition(" ")[0]) for name in cut.nodes[-MANY:])),
         how=how,
         file=f"`{_plain(opened.path.name)}`",
         nodes="\n".join(f"* `{_plain(name)}`" for name in cut.nodes),
         more=f"{more}\n\n" if more else "",
-        printed=_block(printed),
-        script=SCRIPT,
         versions="\n".join(f"| {name} | {_plain(value)} |" for name, value in versions.items()),
-        limit=DRIFT_R,
-        mark=MARK,
     )
     (folder / REPORT).write_text(text, encoding="utf-8")
     return f"{last} fails by itself {how}" if alone else f"{len(cut.places)} nodes up to {last} fail together {how}"
@@ -188,23 +179,35 @@ def write_report(folder: Path, evaluated: Evaluated, found: Wrong, printed: str)
 
 def write_pair_report(folder: Path, evaluated: Evaluated, against: str, found: PieceCut, printed: str) -> str:
     """Write the text of a bug report on a conversion. Returns what the reproducer holds. against: the name of the reference."""
-    form, (own, reference) = evaluated.opened.form, map(_plain, found.nodes)
-    version = str(evaluated.opened.environment.get(form.runtime, ""))
+    own, reference = map(_plain, found.nodes)
     text = PAIR_TEXT.format(
+        **_shared(evaluated, printed),
         own=own,
         reference=reference,
         file=_plain(evaluated.opened.path.name),
         against=_plain(against),
-        runtime=form.runtime,
-        version=version,
-        release=version.partition("-")[0],
-        printed=_block(printed),
-        script=SCRIPT,
-        limit=DRIFT_R,
-        mark=MARK,
     )
     (folder / REPORT).write_text(text, encoding="utf-8")
     return f"{own} computes something else than {reference} of the reference"
+
+
+def _shared(evaluated: Evaluated, printed: str) -> dict[str, object]:
+    """What both reports tell. printed: the output of the script."""
+    opened = evaluated.opened
+    version = _version(opened)
+    return {
+        "runtime": opened.form.runtime,
+        "version": version,
+        "release": version.partition("-")[0],  # OpenVINO names its commit behind a dash
+        "printed": _block(printed),
+        "script": SCRIPT,
+        "limit": DRIFT_R,
+        "mark": MARK,
+    }
+
+
+def _version(opened: Opened) -> str:
+    return str(opened.environment.get(opened.form.runtime, ""))
 
 
 def _block(text: str) -> str:
