@@ -90,6 +90,8 @@ def moves(symmetric=False):
                 "halves": tf.concat(tf.split(x, 2, 2)[::-1], 2), "least": tf.argmin(x, -1, tf.int32),
                 "padded": tf.pad(x, [[0, 0], [1, 0], [0, 2]]),
                 "volume": tf.nn.conv3d(tf.reshape(x, [1, 3, 4, 6, 1]), cube, [1, 1, 1, 1, 1], "SAME")}
+        square = tf.transpose(x, [1, 0, 2])[:3]  # the condition of a Select is along the first of two axes of one size
+        out["selected"] = tf.raw_ops.Select(condition=square[:, 0, 0] > 0, x=square[:, :, 1], y=square[:, :, 2])
         out["pad"] = tf.pad(x, [[0, 0], [1, 1], [0, 0]], "SYMMETRIC") if symmetric else x * 2.0
         return out
     return call
@@ -181,7 +183,7 @@ def test_the_files_have_every_operator_that_is_translated(right):
 
     seen = {layer["kind"] for row in right[1].values() for layer in row["error"]["layers"]["layers"]}
     rare = {"EMBEDDING_LOOKUP", "EXPAND_DIMS", "FILL", "GREATER_EQUAL", "LOGICAL_NOT", "PRELU", "RANGE", "RELU_0_TO_1"}
-    rare |= {"SELECT", "SHAPE", "SQUEEZE"}
+    rare |= {"SHAPE", "SQUEEZE"}
     assert sorted(set(translations()) - seen - rare) == []
 
 

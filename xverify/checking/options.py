@@ -35,7 +35,7 @@ def _sizes(text: str) -> tuple[str, tuple[int, ...]]:
         equals, found = "", ()
     if not equals or not name or any(size < 1 for size in found):
         raise UsageError(
-            f"--sizes {text}: write NAME=SIZES, e.g. --sizes batch=1,2,7 seq=1,16,33, and write files before it"
+            f"--sizes {text}: write NAME=SIZES, e.g. --sizes batch=1,2,7 seq=1,16,33; the files to check stand before --sizes"
         )
     return name, found
 

@@ -260,7 +260,7 @@ def _fitting(sides: Sides, noise: _Noise, precision: Precision) -> tuple[list[in
         if drawn and precision.scheme == "static" and worst and outside[worst] > CUT:
             notes.append(
                 f"the case of {kind} inputs is not compared with the reference, because it does not fit the calibration: "
-                f"{outside[worst]:.1%} of the power of what {worst.partition('/')[2]} quantises lies outside of its range; "
+                f"{100 * outside[worst]:.2g}% of the power of what {worst.partition('/')[2]} quantises lies outside of its range; "
                 "--input-range or --inputs give inputs that fit"
             )
         else:
@@ -293,7 +293,7 @@ def _with_ranges(judged: Judged, noise: _Noise, cases: Sequence[int]) -> Judged:
         return judged
     case, _, node = worst.partition("/")
     says = (
-        f"{clipped[worst]:.1%} of the power of what {node} quantises in case {case} lies outside of its range, and is cut off: "
+        f"{100 * clipped[worst]:.2g}% of the power of what {node} quantises in case {case} lies outside of its range, and is cut off: "
         "other inputs may calibrate it better"
     )
     return replace(judged, error=replace(judged.error, reason="; ".join(filter(None, (judged.error.reason, says)))))

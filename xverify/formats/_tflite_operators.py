@@ -24,7 +24,7 @@ SAME = {
     "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "SIN": "Sin", "COS": "Cos", "ABS": "Abs", "NEG": "Neg", "FLOOR": "Floor",
     "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign", "LESS": "Less", "GREATER": "Greater", "EQUAL": "Equal",
     "LESS_EQUAL": "LessOrEqual", "GREATER_EQUAL": "GreaterOrEqual", "LOGICAL_AND": "And", "LOGICAL_OR": "Or",
-    "LOGICAL_NOT": "Not", "SELECT": "Where", "SELECT_V2": "Where", "GATHER_ND": "GatherND",
+    "LOGICAL_NOT": "Not", "SELECT_V2": "Where", "GATHER_ND": "GatherND",
 }  # fmt: skip
 
 
@@ -96,6 +96,15 @@ def _floor_mod(w: Writer, op: Operator) -> str:
 @translation("NOT_EQUAL")
 def _not_equal(w: Writer, op: Operator) -> str:
     return w.add("Not", w.add("Equal", given(w, op, 0), given(w, op, 1)))
+
+
+@translation("SELECT")
+def _select(w: Writer, op: Operator) -> str:
+    """A condition with one axis stands along the first axis of the values; in ONNX it would be the last."""
+    condition, rank = given(w, op, 0), len(w.shape(op.outputs[0]))
+    if len(w.shape(op.inputs[0])) == 1 < rank:
+        condition = w.shaped(condition, (-1, *[1] * (rank - 1)))
+    return w.add("Where", condition, given(w, op, 1), given(w, op, 2))
 
 
 @translation("CAST")
