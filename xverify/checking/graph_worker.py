@@ -28,7 +28,7 @@ class GraphWorker(Worker):
     starting: Future[Started] | None = None
 
     def begin(self) -> None:
-        """Start the process unless that has begun, and do not wait until it has imported torch."""
+        """Start the process, unless it is started already, without waiting until it has imported torch."""
         if self.starting is None:
             self.starting = in_background(self.start)
 

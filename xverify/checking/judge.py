@@ -245,7 +245,7 @@ def with_a_general_case(judged: Judged, kinds: Sequence[str]) -> Judged:
         return judged
     reason = (
         "rounding may select otherwise in every random input case, and something differs there; in the other cases, a wrong "
-        "weight may not show; give others with --inputs or --seed"
+        "weight may not show; give other inputs with --inputs or --seed"
     )
     return replace(judged, error=replace(error, verdict=Verdict.UNTESTED, reason=reason))
 

@@ -293,8 +293,8 @@ def _with_ranges(judged: Judged, noise: _Noise, cases: Sequence[int]) -> Judged:
         return judged
     case, _, node = worst.partition("/")
     says = (
-        f"{100 * clipped[worst]:.2g}% of the power of what {node} quantises in case {case} lies outside of its range, and is cut off: "
-        "other inputs may calibrate it better"
+        f"{100 * clipped[worst]:.2g}% of the power of what {node} quantises in case {case} lies outside of its range, and is cut "
+        "off: other inputs may calibrate it better"
     )
     return replace(judged, error=replace(judged.error, reason="; ".join(filter(None, (judged.error.reason, says)))))
 

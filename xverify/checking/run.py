@@ -186,7 +186,7 @@ class Check:
         return [each for every in by_file for each in every], known
 
     def _opened_again(self, file: File, opened: Opened | SubjectError, before: Checked) -> Opened | SubjectError:
-        """The file in a new process where that of the size before has ended; otherwise as it is."""
+        """The file with a new process when the process of the size before has ended; otherwise the file as it is."""
         if isinstance(opened, SubjectError) or before.failure is None or isinstance(before.failure, Refused):
             return opened
         return attempt(self.context, file, "opening it again", partial(open_file, file, self.context.settings))
@@ -199,7 +199,7 @@ class Check:
         chosen: dict[Path, dict[str, int]],
         late: str,
     ) -> tuple[list[Checked], Known | ReferenceFailed]:
-        """Check every file that could be opened, at one size. Returns why the reference cannot be computed at it in its place.
+        """Check every file that could be opened, at one size. Returns instead why the reference cannot be computed at this size.
 
         chosen: path -> the sizes of its other open axes, which the first size that could be computed sets.
         late: why there is no time for this size; "" where there is.
