@@ -65,6 +65,16 @@ def known_format(path: Path) -> ModuleType:
     return known[path.suffix]
 
 
+def written_format(path: Path) -> ModuleType:
+    """The module that writes the format of this path. Raises WeightsError for a format that is unknown or only read."""
+    module = known_format(path)
+    if module is sharded:
+        raise WeightsError(
+            f"{path}: weights are written to one file, e.g. {path.name.removesuffix(sharded.INDEX)}.safetensors"
+        )
+    return module
+
+
 def load_file(path: str | Path, trust: bool = False, most: float | None = None) -> Arrays:
     """Read a weight file of any known format into canonical arrays.
 
@@ -128,11 +138,7 @@ def save_file(arrays: Mapping[str, Array], path: str | Path, template: Path | No
     template: for a format that holds a graph, too: the file that has it; when omitted, the file at this path.
     """
     path = Path(path)
-    module = known_format(path)
-    if module is sharded:
-        raise WeightsError(
-            f"{path}: weights are written to one file, e.g. {path.name.removesuffix(sharded.INDEX)}.safetensors"
-        )
+    module = written_format(path)
     try:
         if template is not None and hasattr(module, "TEMPLATE"):
             module.save_file(arrays, path, template)

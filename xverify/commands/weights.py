@@ -71,6 +71,7 @@ def _convert(args: argparse.Namespace, console: Console) -> int:
     if target.exists() and source.exists() and target.samefile(source):
         raise UsageError(f"{target}: source and target are the same file")
     writing.check("TARGET", target)
+    weights.written_format(target)
     is_given_weights = target.suffix == ".onnx" and args.model is None  # an exported model, whose graph stays
     kind = "" if is_given_weights else "weights"
     models = [] if args.model is None else reads.of_model("--model", args.model)
