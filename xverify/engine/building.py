@@ -66,7 +66,8 @@ class FolderSource:
                 "the reference computes it from: compare inference, or give the port what the reference computes it from"
             )
         precision = request.optimizer.recipe.precision if request.optimizer else "float32"
-        built = worker.ask(replace(question, expected=folding.shapes(), precision=precision))
+        stored = folder.stored(adapter.reads())
+        built = worker.ask(replace(question, expected=folding.shapes(), precision=precision, stored=stored))
         folding.check(built.shapes)
         by_onnx = adapter.weights_route == "onnx" and made is not None
         weights = made.weights if by_onnx and made is not None else prepared.weights

@@ -58,6 +58,7 @@ class Built:
     fused_parameters: canonical name -> names of the weights whose sum the framework stores under this name.
     computed: canonical name of a weight that the model computes from others -> names of these others.
     buffers: the weights that are no parameters, in layers of the model file.
+    stored: those that the model stores otherwise.
     """
 
     seconds: float
@@ -65,6 +66,7 @@ class Built:
     fused_parameters: dict[str, tuple[str, ...]]
     computed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Build(Request[Built]):
     options: keyword arguments for ``build``.
     onnx: the reference's ONNX export; None when there is none.
     names: the framework's table of names.toml.
+    stored: its table of the weights that the model stores otherwise (see weights.arrangement).
     inputs, outputs: name -> layout, in the order of the spec.
     mode: the mode in which the model will run; None: build it without the options of any mode.
     expected: canonical name -> shape of the reference's weights, for the messages about a model that has others.
@@ -105,6 +108,7 @@ class Build(Request[Built]):
     sizes: dict[str, InputSize] = field(default_factory=dict)
     precision: str = "float32"
     disk: str | None = None
+    stored: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from .. import messages
-from ..errors import NotInstalled
+from ..errors import NotInstalled, WeightsError
 from ..framework import formats
 from ..framework.adapter import Framework, Setup, Source
 from ..framework.objective import loss_function
 from ..messages import Build, Built, DeviceMemoryRead, Start, Started
 from ..weights import canonical, npz
+from ..weights.arrangement import Arrangement, arrange
+from ..weights.canonical import Array
+from ..weights.channels import Channels, channels
 from ..weights.names import rename, rename_all
 from ..weights.proposals import Undeclared, with_proposal
 from ..workload.losses import TARGET
@@ -56,29 +60,55 @@ class Building(Group):
         seconds = state.clock() - begun
         if is_file:
             state.canonical_names, state.shapes, state.fused_parameters = {}, {}, {}
+            state.arrangement, state.channels = Arrangement(), Channels()
             return Built(seconds, {}, {}, {}, ())
         return Built(seconds, *self._weights(request))
 
-    def _weights(self, request: Build) -> tuple[Shapes, Parts, Parts, tuple[str, ...]]:
-        """The shapes of the weights, those that are sums or computed, and the buffers; see ``Built``."""
+    def _weights(self, request: Build) -> tuple[Shapes, Parts, Parts, tuple[str, ...], tuple[str, ...]]:
+        """The shapes of the weights, those that are sums or computed, the buffers, and those stored otherwise; see ``Built``."""
         state, framework, model = self.state, self.state.framework, self.state.model
         try:
             own = framework.weights_of(model)
         except Undeclared as error:
             raise with_proposal(error, request.expected, state.names) from None
+        self._arrange(request, own)
+        plain = {name: own for name in own if name not in state.arrangement.moves}
         layers = list(framework.layers(model)) if state.names else []
-        state.canonical_names = rename(own, state.names, layers)
-        state.shapes = {state.canonical_names[name]: canonical.shape_of(own, name) for name in own}
+        state.canonical_names = rename(plain, state.names, [*layers, *state.arrangement.moves])
+        twice = {name: own for own, name in state.canonical_names.items() if name in state.arrangement.shapes}
+        for name, other in twice.items():
+            where = " and ".join(state.arrangement.homes(name))
+            raise WeightsError(
+                f"{self._table} {name} is in {where}, and {other} of the model has its name: write copy = true in the line of a "
+                "weight that the model has twice, or name the other weight of the reference"
+            )
+        state.canonical_names |= {name: name for name in state.arrangement.shapes}
+        whole = state.arrangement.to_canonical(own)
+        state.shapes = {state.canonical_names[name]: canonical.shape_of(whole, name) for name in whole}
         state.fused_parameters = {
             state.canonical_names[total]: tuple(rename_all(parts, state.names).values())
             for total, parts in framework.fused_parameters(model).items()
         }
         state.computed = {
-            rename_all([name], state.names)[name]: tuple(state.canonical_names[part] for part in parts if part in own)
+            rename_all([name], state.names)[name]: tuple(state.canonical_names[part] for part in parts if part in plain)
             for name, parts in framework.computed_weights(model).items()
         }
-        buffers = tuple(state.canonical_names[name] for name in framework.own_buffers(model) if name in own)
-        return state.shapes, state.fused_parameters, state.computed, buffers
+        buffers = tuple(state.canonical_names[name] for name in framework.own_buffers(model) if name in plain)
+        return state.shapes, state.fused_parameters, state.computed, buffers, tuple(sorted(state.arrangement.shapes))
+
+    @property
+    def _table(self) -> str:
+        return f"names.toml: [{self.state.runner.reads()}.stored]"
+
+    def _arrange(self, request: Build, own: Mapping[str, Array]) -> None:
+        """Find the weights that the model stores otherwise. own: its weights."""
+        state = self.state
+        shapes = {name: canonical.shape_of(own, name) for name in own} if request.stored else {}
+        state.arrangement = arrange(request.stored, shapes, request.expected, self._table)
+        state.channels = channels(state.arrangement)
+        for total in state.framework.fused_parameters(state.model) if request.stored else ():
+            if total in state.arrangement.moves:
+                raise WeightsError(f"{self._table} {total} is a sum of torch's weights: it cannot be stored otherwise, too")
 
     def _setup(self, request: Build) -> Setup:
         """What the request asks the framework for."""

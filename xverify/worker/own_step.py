@@ -64,7 +64,7 @@ class OwnStepSession(Group):
         state.write_weights(state.model, npz.OnDisk(Path(request.weights[0])))
         step, optimizers = self._start("eager" if request.watched else self.mode)
         names = {id(optimizer): name for name, optimizer in optimizers.items()}
-        own, arrays = state.canonical_names, dict[str, Array]()
+        arrays = dict[str, Array]()
         losses, updated = list[dict[str, float]](), dict[str, str]()
         for number, file in enumerate(request.weights):
             state.write_weights(state.model, npz.OnDisk(Path(file)))
@@ -73,9 +73,9 @@ class OwnStepSession(Group):
                 framework.wait(returned)
                 framework.wait(())
             losses.append({name: self._number(value) for name, value in returned.items()})
-            for name, array in framework.save_weights(state.model).items():
-                arrays[f"{number}/weight/{own[name]}"] = np.asarray(array, np.float32)
-            gradients = [{own[name]: array for name, array in each.gradients.items()} for each in updates]
+            for name, array in state.canonical_arrays(framework.save_weights(state.model)).items():
+                arrays[f"{number}/weight/{name}"] = np.asarray(array, np.float32)
+            gradients = [state.canonical_arrays(each.gradients) for each in updates]
             arrays |= {f"{number}/gradient/{key}": array for key, array in numbered(gradients).items()}
             for update, given in zip(updates, gradients):
                 updated |= dict.fromkeys(given, names.get(id(update.optimizer), type(update.optimizer).__name__))

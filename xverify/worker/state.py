@@ -17,10 +17,14 @@ from ..framework.runner import Runner, Source
 from ..framework.structures import is_tensor, named_outputs
 from ..messages import InputSize, Json
 from ..weights import canonical, npz
+from ..weights.arrangement import Arrangement
 from ..weights.canonical import Array
+from ..weights.channels import Channels
+from ..weights.names import rename_layers
 from ..workload.keys import case_key
 from ..workload.losses import Objective
 from . import reasons
+from .arranged import LABEL
 
 
 @dataclass
@@ -32,7 +36,9 @@ class State:
     names: the framework's table of names.toml.
     inputs, outputs, targets: name -> layout.
     objective: the loss that the model is trained with; None: the mean cross-entropy of its only output.
-    canonical_names: the framework's own name of a weight -> its canonical name.
+    arrangement, channels: the weights that the model stores otherwise than the reference, and the layers that have them.
+    canonical_names: the framework's own name of a weight -> its canonical name. A weight of ``arrangement`` has the canonical name
+        as its own.
     shapes: canonical name of a weight -> its shape.
     computed: canonical name of a weight that the model computes from others -> names of these others.
     call: the callable that is timed; ``Prepare`` or ``PrepareTraining`` makes it.
@@ -50,6 +56,8 @@ class State:
     outputs: dict[str, str | None] = field(init=False)
     targets: dict[str, str | None] = field(init=False)
     objective: Objective | None = None
+    arrangement: Arrangement = field(default_factory=Arrangement)
+    channels: Channels = field(default_factory=Channels)
     model: Any = field(init=False)
     canonical_names: dict[str, str] = field(init=False)
     shapes: dict[str, tuple[int, ...]] = field(init=False)
@@ -77,10 +85,25 @@ class State:
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""
         arrays, source = self.runner.weights_of(model), f"{self.runner.name}'s weights"
+        self.arrangement.check_copies(arrays)
+        whole = self.arrangement.to_canonical(arrays)
         if isinstance(arrays, canonical.Streamed):
-            names = {self.canonical_names[name]: name for name in arrays}
-            return canonical.Converted(canonical.Changed(arrays, names), source)
-        return canonical.to_canonical({self.canonical_names[name]: array for name, array in arrays.items()}, source)
+            names = {self.canonical_names[name]: name for name in whole}
+            return canonical.Converted(canonical.Changed(whole, names), source)
+        return canonical.to_canonical({self.canonical_names[name]: array for name, array in whole.items()}, source)
+
+    def canonical_arrays(self, own: Mapping[str, Array]) -> dict[str, Array]:
+        """Arrays of weights, such as gradients, with canonical names. own: by the framework's own names."""
+        return {self.canonical_names[name]: array for name, array in self.arrangement.to_canonical(own).items()}
+
+    def layer_names(self) -> dict[str, str]:
+        """The framework's own name -> canonical name of every layer; LABEL stands before a layer that is stored otherwise."""
+        names = rename_layers(self.framework.layers(self.model), self.names)
+        return {own: LABEL + own if own in self.channels.own else name for own, name in names.items()}
+
+    def computed_by(self, own: str, name: str) -> set[str]:
+        """The layers of the reference that a layer computes. own, name: as in ``layer_names``."""
+        return self.channels.made_by(own) if own in self.channels.own else {name}
 
     def write_weights(self, model: Any, arrays: Mapping[str, Array], buffers: Collection[str] = ()) -> None:
         """Load canonical arrays into a model. Raises WeightsError when they do not fit it. buffers: see messages.Load."""
@@ -93,7 +116,7 @@ class State:
             advice=self._advice_on_axes,
             buffers=buffers,
         )
-        self.load_own(model, canonical.Changed(arrays, self.canonical_names))
+        self.load_own(model, self.arrangement.to_own(canonical.Changed(arrays, self.canonical_names)))
 
     def load_own(self, model: Any, arrays: Mapping[str, Array]) -> None:
         """Load arrays with the framework's own names, which fit the model."""
@@ -103,6 +126,8 @@ class State:
     def _advice_on_axes(self, name: str, shape: tuple[int, ...]) -> str:
         """What to declare about a weight that should have this shape. name: canonical."""
         own = next(own for own, canonical_name in self.canonical_names.items() if canonical_name == name)
+        if own in self.arrangement.shapes:
+            return ""
         return self.framework.advice_on_axes(self.model, own, shape)
 
     def native_cases(self, path: str, float64: bool = False) -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ from ..errors import SubjectError
 from ..framework.capture import Recorder, ReplacingRecorder, first_items
 from ..messages import Block, Captured, PiecesTimed, Prepared, Timed, Warmed
 from ..weights import npz
-from ..weights.names import rename_layers
+from .arranged import CallSplitter
 from .handlers import Group
 from .state import State
 
@@ -125,11 +125,12 @@ class Timing(Group):
         state, framework = self.state, self.state.framework
         recorder = self._recorder(request)
         layers = framework.layers(state.model)
-        known = rename_layers(layers, state.names)
+        known = state.layer_names()
         leaves = {name: to for name, to in known.items() if not any(other.startswith(name + ".") for other in layers)}
         names = leaves
         if request.wanted is not None:
-            names = {name: to for name, to in known.items() if to in set(request.wanted)}
+            wanted = set(request.wanted)
+            names = {name: to for name, to in known.items() if to in wanted or state.channels.made_by(name) & wanted}
         broken = ""
         try:
             outputs = framework.capture(state.model, state.native_cases(request.inputs)[request.case], names, recorder)
@@ -142,10 +143,12 @@ class Timing(Group):
             arrays = state.output_arrays(request.case, outputs)
             arrays = {key: first_items(array, request.first) for key, array in arrays.items()}
             npz.save_file(arrays, Path(request.folder) / "outputs.npz")
+        splitter = CallSplitter(state.channels, Path(request.folder), framework.channels_last)
+        kinds = {each: type(layers[name][0]).__name__ for name, to in names.items() for each in state.computed_by(name, to)}
         return Captured(
-            tuple(recorder.records),
-            {to: type(layers[name][0]).__name__ for name, to in names.items()},
-            tuple(sorted(set(leaves.values()) - set(names.values()))),
+            tuple(splitter.split(recorder.records)),
+            kinds,
+            tuple(sorted({each for name, to in leaves.items() for each in state.computed_by(name, to)} - set(kinds))),
             framework.channels_last,
             broken,
         )

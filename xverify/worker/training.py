@@ -29,11 +29,11 @@ from ..messages.training import (
 )
 from ..weights import canonical, npz
 from ..weights.canonical import Array
-from ..weights.names import rename_layers
 from ..workload.adafactor import refactored
 from ..workload.keys import average_key, case_key, state_key
 from ..workload.optimizers import Optimizer
 from ..workload.recipe import micro_batches
+from .arranged import ArrangedTraining, CallSplitter, recipe_names
 from .handlers import Group
 from .scaling import scaled_steps
 from .state import State
@@ -89,6 +89,8 @@ class TrainingSession(Group):
         framework.set_up(replace(framework.setup, precision=optimizer.recipe.precision))
         start = state.clock()
         self.learner = framework.training(state.model, request.mode, self.batches[0], optimizer, request.match)
+        if state.arrangement:
+            self.learner = ArrangedTraining(self.learner, state.arrangement)
         if optimizer.recipe.scales:
             self._settle_scale()
         state.cases, state.call = self.batches, self.learner.step
@@ -129,11 +131,8 @@ class TrainingSession(Group):
             )
         if not recipe:
             return optimizer
-        fused = state.fused_parameters
-        return replace(
-            optimizer,
-            recipe=recipe.named({own: fused.get(name, (name,))[0] for own, name in state.canonical_names.items()}),
-        )
+        fused, names = state.fused_parameters, recipe_names(recipe, state.arrangement, state.canonical_names)
+        return replace(optimizer, recipe=recipe.named({own: fused.get(name, (name,))[0] for own, name in names.items()}))
 
     def set_state(self, request: messages.SetState) -> None:
         """Set weights, running statistics and optimizer state."""
@@ -229,16 +228,19 @@ class TrainingSession(Group):
         state, framework, folder = self.state, self.state.framework, Path(request.folder)
         self.set(request.state)
         recorder = TrainingRecorder(folder, self._plain_array, framework.alias)
-        names = {name: to for name, to in self._layer_names().items() if to in set(request.wanted)}
+        wanted = set(request.wanted)
+        names = {
+            name: to for name, to in self._layer_names().items() if to in wanted or state.channels.made_by(name) & wanted
+        }
         batch = native_batch(state, labelled_batches(state, request.inputs)[0])
         with self.learner.unfrozen():
             outputs, loss, gradients = framework.capture_training(state.model, batch, names, recorder)
         npz.save_file(
             {key: widened(each) for key, each in state.output_arrays(0, outputs).items()}, folder / "outputs.npz"
         )
-        own = {state.canonical_names[name]: array for name, array in gradients.items()}
-        npz.save_file(own, folder / "gradients.npz")
-        return TrainingCaptured(tuple(recorder.records), framework.channels_last, loss, framework.setup.loss_scale)
+        npz.save_file(state.canonical_arrays(gradients), folder / "gradients.npz")
+        calls = CallSplitter(state.channels, folder, framework.channels_last).split(recorder.records)
+        return TrainingCaptured(tuple(calls), framework.channels_last, loss, framework.setup.loss_scale)
 
     def list_dropouts(self, request: messages.ListDropouts) -> DropoutsListed:
         """The dropout layers that were found when training was prepared."""
@@ -253,8 +255,8 @@ class TrainingSession(Group):
             found = dropout.masked_backward(
                 state.framework, state.model, self.batches[request.case], self._layer_names(), masks
             )
-        own = {f"gradient/{state.canonical_names[name]}": array for name, array in found.parameter_gradients.items()}
-        npz.save_file(own, Path(request.path))
+        own = state.canonical_arrays(found.parameter_gradients)
+        npz.save_file({f"gradient/{name}": array for name, array in own.items()}, Path(request.path))
         return found.loss
 
     # -- shared -------------------------------------------------------------------------------------------------------
@@ -266,7 +268,7 @@ class TrainingSession(Group):
 
     def _layer_names(self) -> dict[str, str]:
         """Native -> canonical name of every layer."""
-        return rename_layers(self.state.framework.layers(self.state.model), self.state.names)
+        return self.state.layer_names()
 
     def set(self, begin: TrainingState) -> None:
         """Set weights, running statistics and optimizer state."""
@@ -314,7 +316,7 @@ class TrainingSession(Group):
     def weights_now(self) -> canonical.Arrays:
         """The weights after a step. They may have any value: the report shows a step that diverged, so it is no error here."""
         own = self.state.framework.save_weights(self.state.model)
-        return {self.state.canonical_names[name]: np.asarray(array, np.float32) for name, array in own.items()}
+        return {name: np.asarray(array, np.float32) for name, array in self.state.canonical_arrays(own).items()}
 
     def _optimizer_state(self) -> tuple[int, dict[str, Array]]:
         steps, found = self.learner.optimizer_state()

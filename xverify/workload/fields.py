@@ -8,7 +8,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from ..errors import SpecError, nearest
+from ..errors import SpecError, WeightsError, nearest
+from ..weights.arrangement import read_table
 
 LARGEST = 2**31 - 1  # of a size of an axis, and of a batch: frameworks count with 32 bits
 FLOATS = ("float32", "float16", "float64", "bfloat16")
@@ -180,6 +181,15 @@ def names(path: Path, framework: str, table: Mapping[str, object]) -> dict[str, 
             raise SpecError(f"{path}: [{framework}] {owner[value]!r} and {key!r} are both said to be {value!r}")
         owner[value] = key
     return found
+
+
+def stored(path: Path, framework: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of names.toml of the weights that a framework's file stores otherwise. Any: whatever a user wrote."""
+    try:
+        read_table(table, f"{path}: [{framework}.stored]")
+    except WeightsError as error:
+        raise SpecError(str(error)) from None
+    return dict(table)
 
 
 def _finite(value: Any) -> bool:

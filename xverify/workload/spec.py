@@ -35,7 +35,8 @@ from .recipe import NO_RECIPE, Recipe
 BATCH = "N"
 __all__ = ["BATCH", "ModelFolder", "ModelSpec", "TensorSpec", "find_model", "load_folder", "load_module", "zoo"]
 
-FOLDED = "folded"  # the entry of names.toml that lists layers whose weight a port has computed
+# Entries of a table of names.toml that name no layer: layers whose weight a port has computed, and weights that it stores otherwise.
+FOLDED, STORED = "folded", "stored"
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class ModelFolder:
 
         Raises SpecError when the file cannot be read.
         """
-        table = {key: value for key, value in self._tables().get(framework, {}).items() if key != FOLDED}
+        table = {key: value for key, value in self._tables().get(framework, {}).items() if not _is_special(key, value)}
         return fields.names(self._names_file, framework, table)
 
     def folded(self, framework: str) -> tuple[str, ...]:
@@ -195,11 +196,20 @@ class ModelFolder:
             )
         return tuple(listed)
 
+    def stored(self, framework: str) -> dict[str, Any]:
+        """The table of the weights that this framework's file stores otherwise (see weights.arrangement).
+
+        Raises SpecError when names.toml cannot be read, or for a line that makes no sense.
+        """
+        table = self._tables().get(framework, {}).get(STORED, {})
+        return fields.stored(self._names_file, framework, table) if isinstance(table, Mapping) else {}
+
     def check_names(self) -> None:
         """Raise SpecError when names.toml cannot be used, for whichever framework."""
         for framework in self._tables():
             self.names(framework)
             self.folded(framework)
+            self.stored(framework)
 
     def folds(self) -> bool:
         """Whether some framework's file has the computed weight of some layer."""
@@ -304,6 +314,11 @@ def load_folder(path: Path) -> ModelFolder:
         raise SpecError(f"{file}: code={spec.code!r} is no folder beside it ({folder.code})")
     folder.check_names()
     return folder
+
+
+def _is_special(key: str, value: object) -> bool:
+    """Whether an entry of a table of names.toml names no layer."""
+    return key == FOLDED or (key == STORED and isinstance(value, Mapping))
 
 
 def _line_in(error: BaseException, file: Path) -> str:
