@@ -1,13 +1,14 @@
 """The weights of a port that are stored otherwise than the reference's, by the table ``stored`` of names.toml (see moves.py).
 
-Where the port's numbers come from is found by moving the positions of the reference's numbers in their place. Positions give the way
-back, too, and show a number that is taken twice or not at all.
+Where the port's numbers come from is found by moving the positions of the reference's numbers in their place. Positions give the
+way back, too, and show a number that is taken twice or not at all.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from xverify.errors import WeightsError, nearest
 
-from .canonical import Array, Changed, shape_of
+from .canonical import Array, Changed
 from .layout import Shape
 from .moves import Move, read
 
@@ -37,6 +38,12 @@ class Arrangement:
 
     def __bool__(self) -> bool:
         return bool(self.moves)
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """The reference's weights of which no value is changed, sorted."""
+        kept = (move for move in self.moves.values() if not (move.add or move.batch_norm))
+        return tuple(sorted({name for move in kept for name in move.names()}))
 
     def to_own(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         """The weights as the port stores them; others stay. arrays: canonical name, or the port's own for others -> array."""
@@ -99,7 +106,9 @@ class Arrangement:
                 raise WeightsError(f"{own} has other values than {', '.join(move.names())}, of which it is a copy")
 
 
-def arrange(table: Mapping[str, Any], own: Mapping[str, Shape], expected: Mapping[str, Shape], place: str) -> Arrangement:
+def arrange(
+    table: Mapping[str, Any], own: Mapping[str, Shape], expected: Mapping[str, Shape], place: str
+) -> Arrangement:
     """Apply a table to a model.
 
     table: the port's weight or layer -> what it is made of. own: own name -> shape of the port's weights.
@@ -107,16 +116,17 @@ def arrange(table: Mapping[str, Any], own: Mapping[str, Shape], expected: Mappin
     Raises WeightsError for a line that fits no weight, or weights that do not fit.
     """
     rules = read_table(table, place)
-    moves = {name: found for name in own if (found := _rule_of(name, rules, expected, place))}
-    unused = sorted(set(rules) - {key for key, _ in moves.values()})
+    lines = {name: line for name in own if (line := _line_of(name, rules, expected, place))}
+    unused = sorted(set(rules) - {key for key, _ in lines.values()})
     if unused:
         raise WeightsError(
             f"{place} {unused[0]!r} is no weight and no layer with weights of the model{nearest(unused[0], own)}"
         )
-    shapes = {name: expected[name] for _, move in moves.values() for name in move.names()}
-    found = Arrangement({name: move for name, (_, move) in moves.items()}, {name: own[name] for name in moves}, shapes)
-    for name, (key, move) in moves.items():
-        made = _checked(f"{place} {key!r}", lambda move=move: move.make(lambda other: np.empty(shapes[other], np.int8)))
+    shapes = {name: expected[name] for _, move in lines.values() for name in move.names()}
+    found = Arrangement({name: move for name, (_, move) in lines.items()}, {name: own[name] for name in lines}, shapes)
+    for name, (key, move) in lines.items():
+        with _placed(f"{place} {key!r}"):
+            made = move.make(lambda other: np.empty(shapes[other], np.int8))
         if made.shape != tuple(own[name]):
             raise WeightsError(
                 f"{place} {key!r}: {_of(move)} make the shape {made.shape}; {name} of the model has {tuple(own[name])}"
@@ -127,19 +137,24 @@ def arrange(table: Mapping[str, Any], own: Mapping[str, Shape], expected: Mappin
 
 
 def read_table(table: Mapping[str, Any], place: str) -> dict[str, Move]:
-    """The lines of a table. Raises WeightsError for one that makes no sense."""
-    return {key: _checked(f"{place} {key!r}", lambda value=value: read(value)) for key, value in table.items()}
+    """The lines of a table. place: begins every message. Raises WeightsError for a line that makes no sense."""
+    rules = {}
+    for key, value in table.items():
+        with _placed(f"{place} {key!r}"):
+            rules[key] = read(value)
+    return rules
 
 
-def _checked(place: str, compute: Callable[[], Any]) -> Any:
-    """What a function returns; the place begins the text of its error."""
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    """Put a place before the text of a WeightsError."""
     try:
-        return compute()
+        yield
     except WeightsError as error:
         raise WeightsError(f"{place}: {error}") from None
 
 
-def _rule_of(
+def _line_of(
     name: str, rules: Mapping[str, Move], expected: Mapping[str, Shape], place: str
 ) -> tuple[str, Move] | None:
     """The line for a weight, and its move; None where there is none. The longest line that matches counts."""
@@ -156,7 +171,8 @@ def _rule_of(
         raise WeightsError(f"{place} {first[0]!r} and {others[0][0]!r} both fit {name}: write one of them")
     key, match = first
     where = f"{place} {key!r}"
-    move = _checked(where, lambda: rules[key].of_weight(match.groups(), name[match.end() :], expected))
+    with _placed(where):
+        move = rules[key].of_weight(match.groups(), name[match.end() :], expected)
     for each in move.names():
         if each not in expected:
             raise WeightsError(f"{where}: {each!r}, for {name}, is no weight of the reference{nearest(each, expected)}")

@@ -1,7 +1,7 @@
 """Which channels of a port's layers are those of the reference's, where the port's weights are stored otherwise (arrangement.py).
 
-A layer that computes three of the reference's has the rows of all three in its weight, and its output has their channels in the same
-places. A row of a weight is what makes one channel of the output.
+A layer that computes three of the reference's has the rows of all three in its weight, and its output has their channels in the
+same places. A row of a weight is what makes one channel of the output.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class Move:
         parts: list[Move | str] = []
         for each in self.parts:
             if isinstance(each, str):
-                filled = _filled(each, texts) + suffix
-                parts += _numbered(filled, known) if "*" in filled and self.takes == "stack" else [filled]
+                name = filled(each, texts) + suffix
+                parts += _numbered(name, known) if "*" in name and self.takes == "stack" else [name]
             else:
                 parts.append(each.of_weight(texts, suffix, known))
         item = self.item
@@ -113,7 +113,9 @@ class Move:
             made = self._rotated(made)
         axes: Axes = self.permute or (_spelled(self.layout, made.ndim) if self.layout else None)
         if self.permute and sorted(self.permute) != list(range(made.ndim)):
-            raise WeightsError(f"permute = {list(self.permute)} does not name every axis of the shape {made.shape} once")
+            raise WeightsError(
+                f"permute = {list(self.permute)} does not name every axis of the shape {made.shape} once"
+            )
         return Layout(axes).to_canonical(made)
 
     def _combined(self, arrays: list[Array]) -> Array:
@@ -123,7 +125,9 @@ class Move:
         axis = _axis(self.axis, arrays[0].ndim + (self.takes == "stack"))
         left = [shape[:axis] + shape[axis + (self.takes == "fuse") :] for shape in shapes]
         if len(set(left)) > 1 or len({len(shape) for shape in shapes}) > 1:
-            raise WeightsError(f"the parts of {self.takes} have the shapes {_listed(shapes)}, which do not fit together")
+            raise WeightsError(
+                f"the parts of {self.takes} have the shapes {_listed(shapes)}, which do not fit together"
+            )
         if self.takes == "stack":
             return np.stack(arrays, axis)
         blocks = [self._split(each, axis) for each in arrays]
@@ -175,7 +179,7 @@ def read(value: Any) -> Move:
         raise WeightsError(f"it has {unknown[0]!r}; it takes {', '.join([*TAKES, *KEYS])}")
     given = value[takes[0]]
     parts = given if isinstance(given, list) else [given]
-    if takes[0] == "of" and len(parts) != 1 or not parts:
+    if (takes[0] == "of" and len(parts) != 1) or not parts:
         raise WeightsError(f"{takes[0]} takes {'one name' if takes[0] == 'of' else 'a list of names'}; it is {given!r}")
     for key in KEYS:
         if key in value and not _fits(key, value[key]):
@@ -202,7 +206,7 @@ def read(value: Any) -> Move:
 def _part(value: Any) -> Move:
     """A part that is a move itself. Any: whatever a user wrote."""
     move = read(value)
-    if move.copy or isinstance(value, Mapping) and {*CHANGES} & {*value}:
+    if move.copy or (isinstance(value, Mapping) and {*CHANGES} & {*value}):
         raise WeightsError(f"copy, {', '.join(CHANGES)} stand in the line itself, not in one of its parts")
     return move
 
@@ -226,7 +230,7 @@ def _fits(key: str, value: Any) -> bool:
     return {"axis": whole, "copy": value is True, "rotary": value in ROTARY}[key]
 
 
-def _filled(name: str, texts: Sequence[str]) -> str:
+def filled(name: str, texts: Sequence[str]) -> str:
     """A name with these texts in the place of its first ``*``."""
     left = iter(texts)
     return re.sub(r"\*", lambda _: next(left, "*"), name)

@@ -12,7 +12,7 @@ from ..messages.training import PrepareTraining, TrainingPrepared
 from ..processes.worker import Worker
 from ..reference.build import Prepared, build_question
 from ..reference.exporting import Export
-from ..reference.folding import Folding
+from ..reference.folding import Folding, not_trained
 from ..workload.objective import has_own_step
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -57,14 +57,9 @@ class FolderSource:
         question = build_question(
             folder, adapter.name, made.onnx if made else None, subject.mode, request.trains, request.batch
         )
-        # Only torch computes weights from others, so that with another reference nothing is folded.
-        entries = folder.folded(adapter.reads()) if reference == "torch" else ()
-        folding = Folding.of(entries, prepared, adapter.reads())
-        if folding.names and request.trains:
-            raise Unsupported(
-                f"{adapter.reads()}.py holds the computed weight {folding.names[0]}, as names.toml says, and training changes what "
-                "the reference computes it from: compare inference, or give the port what the reference computes it from"
-            )
+        folding = Folding.of_port(folder, adapter.reads(), prepared, reference)
+        if request.trains and (why := not_trained(folding)):
+            raise Unsupported(why)
         precision = request.optimizer.recipe.precision if request.optimizer else "float32"
         stored = folder.stored(adapter.reads())
         built = worker.ask(replace(question, expected=folding.shapes(), precision=precision, stored=stored))
@@ -77,8 +72,8 @@ class FolderSource:
             route = f"{reference} -> ONNX"
         elif by_onnx:
             route = f"{reference} -> ONNX -> {adapter.name}"
-        own = folding.digest() if folding.names else ""
-        found = Built(built.seconds, built.fused_parameters, route, digest, folding.names, own)
+        own = folding.digest() if folding else ""
+        found = Built(built.seconds, built.fused_parameters, route, digest, folding, own, built.stored)
         return self.in_normal_form(found, worker)
 
     def in_normal_form(self, built: Built, worker: Worker) -> Built:
@@ -90,8 +85,8 @@ class FolderSource:
         return replace(built, weights_digest=digest, folded_digest=self.folded_digest(built))
 
     def folded_digest(self, built: Built) -> str:
-        """The digest that the weights must have where computed ones are held; "" otherwise."""
-        return Folding(built.folded, self.prepared).digest() if built.folded else ""
+        """The digest that the weights must have where some have other values; "" otherwise."""
+        return replace(built.folding, prepared=self.prepared).digest() if built.folding else ""
 
     def first_steps(self, worker: Worker) -> messages.Prepared | TrainingPrepared:
         """Make the callable of this mode, and call it twice. A call is a forward pass, or a whole training step."""

@@ -162,11 +162,19 @@ class Run:
 
     def _weights(self) -> WeightsSummary:
         """The weights of the run, and what the subjects hold instead."""
-        folded = [(each.label, each.built) for each in self.candidates if each.built is not None and each.built.folded]
+        built = [(each.label, each.built) for each in self.candidates if each.built is not None]
+        given = [(subject, each.folding, each.folded_digest) for subject, each in built if each.folding]
         return replace(
             summary.weights(self.prepared),
-            folded={subject: built.folded for subject, built in folded},
-            folded_digests={subject: built.folded_digest for subject, built in folded},
+            folded={subject: folding.names for subject, folding, _ in given if folding.names},
+            folded_digests={subject: digest for subject, _, digest in given},
+            stored={subject: each.stored for subject, each in built if each.stored},
+            changed={
+                subject: tuple(each.says for each in folding.changes)
+                for subject, folding, _ in given
+                if folding.changes
+            },
+            absent={subject: folding.absent for subject, folding, _ in given if folding.absent},
         )
 
     def _notes_of_the_export(self) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..framework.adapter import Framework
+from ..reference.folding import Folding
 from ..results.records import Memory, ProcessRun, Sample
 from ..workload.optimizers import Optimizer
 
@@ -61,16 +62,18 @@ class Built:
     fused_parameters: name of a weight that the framework stores as a sum -> canonical names of the weights in this sum.
     route: the formats that the weights were converted through, e.g. ``torch -> ONNX -> tensorflow``.
     weights_digest: of the weights as they were read back out of the model.
-    folded: names of computed weights of the reference that the model holds in place of what they are computed from.
+    folding: the weights of which the model holds other values than the reference, or none.
     folded_digest: the digest that the weights must have when there are such; "" otherwise.
+    stored: names of the weights that the model stores otherwise than the reference.
     """
 
     seconds: float
     fused_parameters: Mapping[str, tuple[str, ...]]
     route: str
     weights_digest: str
-    folded: tuple[str, ...] = ()
+    folding: Folding | None = None
     folded_digest: str = ""
+    stored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..processes.worker import Worker
 from ..progress import Listener
 from ..weights import check, digest, normal_form, npz
 from ..weights import torch as torch_weights
+from ..weights.canonical import Array, Changed
 from ..workload import probe
 from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS
@@ -253,7 +255,7 @@ def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ..
         process.phase(f"reading {given}")
         check(_read_file(process, Path(given), path), shapes, source=given)
         return given
-    npz.save_file(probe.Weights(shapes, request.seed), path)
+    npz.save_file(_probe_weights(process, shapes, path.with_name("own-constants.npz")), path)
     if any(is_statistic(name, shapes) for name in shapes):
         process.phase("calibrating running statistics")
         calibrated = path.with_name("calibrated-weights.npz")
@@ -263,6 +265,18 @@ def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ..
         npz.save_file(probe.unsettle(npz.OnDisk(calibrated), request.seed), path)
         calibrated.unlink()
     return f"probe weights, seed {request.seed}"
+
+
+def _probe_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], own: Path) -> Mapping[str, Array]:
+    """Probe weights; a weight that some port computes itself keeps the value that the model has. own: a file for these values."""
+    drawn, absent = probe.Weights(shapes, process.request.seed), process.folder.all_absent()
+    kept = [name for name in shapes if any(f"{name}.".startswith(f"{entry}.") for entry in absent)]
+    if not kept:
+        return drawn
+    process.worker.ask(messages.Save(path=str(own)))
+    values = npz.OnDisk(own)
+    computed = {name: (shapes[name], partial(values.__getitem__, name)) for name in kept}
+    return Changed(drawn, {name: name for name in shapes if name not in kept}, computed)
 
 
 def _read_file(process: ReferenceProcess, path: Path, target: Path) -> npz.OnDisk:

@@ -1,19 +1,22 @@
-"""Ports that hold the computed weight of a layer, where the reference computes it by a weight norm or another parametrization.
+"""Ports that hold other values than the reference: the computed weight of a layer with a weight norm, a norm's weight plus one, ….
 
-The entry ``folded`` of names.toml says for which layers a port does so. It is given the reference's computed weights in place of
-what they are computed from, and must return these.
+The entries ``folded``, ``absent`` and ``stored`` of names.toml say for which weights a port does so. It is given these values in
+place of the reference's, and must return them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ..errors import Failed, nearest
+from ..errors import Failed, WeightsError, nearest
 from ..weights import digest, normal_form, npz
+from ..weights.arrangement import read_table
 from ..weights.canonical import Array, Changed
+from ..weights.changes import Change, changes
+from ..workload.spec import ModelFolder
 from .build import Prepared
 
 MOST_NAMED = 3  # names in a message
@@ -21,15 +24,45 @@ MOST_NAMED = 3  # names in a message
 
 @dataclass(frozen=True)
 class Folding:
-    """The computed weights that a port holds.
+    """The weights of which a port holds other values than the reference, or none.
 
-    names: of these weights; () for a port that holds none.
+    names: of computed weights that it holds in place of what they are computed from.
     prepared: the weights of the run. table: the name of the port's table in names.toml, and of its model file.
+    absent: names of weights that it has no place for. changes: the weights that it holds with other values.
     """
 
     names: tuple[str, ...]
     prepared: Prepared
     table: str = ""
+    absent: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.absent or self.changes)
+
+    @classmethod
+    def of_port(cls, folder: ModelFolder, table: str, prepared: Prepared, reference: str) -> Folding:
+        """The folding of a port. reference: the framework of the reference.
+
+        Raises Failed for an entry of names.toml that names no weight of the reference.
+        """
+        # Only torch computes weights from others, so that with another reference nothing is computed.
+        found = cls.of(folder.folded(table) if reference == "torch" else (), prepared, table)
+        absent: dict[str, None] = {}
+        for entry in folder.absent(table):
+            named = [name for name in prepared.shapes if f"{name}.".startswith(f"{entry}.")]
+            if not named:
+                raise Failed(
+                    f"names.toml: [{table}] lists {entry!r} as absent, and it is no weight and no layer with weights of the "
+                    f"reference{nearest(entry, prepared.shapes)}"
+                )
+            absent.update(dict.fromkeys(named))
+        place = f"names.toml: [{table}.stored]"
+        try:
+            made = changes(read_table(folder.stored(table), place), prepared.shapes, place)
+        except WeightsError as error:
+            raise Failed(str(error)) from None
+        return replace(found, absent=tuple(absent), changes=tuple(made))
 
     @classmethod
     def of(cls, entries: Sequence[str], prepared: Prepared, table: str) -> Folding:
@@ -50,28 +83,34 @@ class Folding:
 
     @property
     def parts(self) -> set[str]:
-        """The names of what these weights are computed from."""
-        return {part for name in self.names for part in self.prepared.computed[name]}
+        """The names of the reference's weights that the port does not have."""
+        computed = {part for name in self.names for part in self.prepared.computed[name]}
+        return computed.union(self.absent, *(each.uses for each in self.changes))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights of the port."""
         kept = {name: shape for name, shape in self.prepared.shapes.items() if name not in self.parts}
-        return {**kept, **{name: shape for name, (shape, _) in self._values().items()}}
+        return {**kept, **{name: shape for name, (shape, _) in self._values({}).items()}}
 
     def arrays(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         """The weights of the port. arrays: those of the reference."""
-        return Changed(arrays, {name: name for name in arrays if name not in self.parts}, self._values())
+        values = self._values(arrays)
+        kept = {name: name for name in arrays if name not in self.parts and name not in values}
+        return Changed(arrays, kept, values)
 
-    def _values(self) -> dict[str, tuple[tuple[int, ...], Callable[[], Array]]]:
-        """The shape of each computed weight, and the function that reads it."""
+    def _values(self, arrays: Mapping[str, Array]) -> dict[str, tuple[tuple[int, ...], Callable[[], Array]]]:
+        """The shape of each weight with other values, and the function that computes or reads it. arrays: of the reference."""
+        found: dict[str, tuple[tuple[int, ...], Callable[[], Array]]] = {
+            each.name: (each.shape, partial(each.compute, arrays)) for each in self.changes
+        }
         if not self.names or self.prepared.computed_weights is None:
-            return {}
+            return found
         values = npz.OnDisk(self.prepared.computed_weights)
-        return {name: (values.shape(name), partial(values.__getitem__, name)) for name in self.names}
+        return found | {name: (values.shape(name), partial(values.__getitem__, name)) for name in self.names}
 
     def file(self, weights: Path, folder: Path) -> Path:
         """The file of the port's weights. weights: of the reference's. folder: where a file of others is written."""
-        if not self.names:
+        if not self:
             return weights
         path = folder / "folded-weights.npz"
         npz.save_file(self.arrays(npz.OnDisk(weights)), path)
@@ -100,6 +139,25 @@ class Folding:
             f"if the port holds the computed weight, write folded = [{listed}] under [{self.table}] in names.toml; "
             "otherwise give its layer the reference's weights"
         )
+
+
+def not_trained(folding: Folding) -> str:
+    """Why a port with these weights cannot be trained beside the reference, in one sentence; "" where it can."""
+    file, what = f"{folding.table}.py", ", as names.toml says, and training changes what the reference"
+    if folding.names:
+        return (
+            f"{file} holds the computed weight {folding.names[0]}{what} computes it from: compare inference, or give the port "
+            "what the reference computes it from"
+        )
+    if folding.changes:
+        says = folding.changes[0].says
+        return (
+            f"{file} holds {says}{what} has instead: weight decay and rounding act on another number; compare inference"
+        )
+    trained = next((name for name in folding.absent if name not in folding.prepared.buffers), "")
+    if trained:
+        return f"{file} has no weight {trained}{what} has there: compare inference"
+    return ""
 
 
 def layer_of(weight: str) -> str:

@@ -158,12 +158,31 @@ def _normal_form(result: Result) -> str:
 
 
 def _folded(result: Result) -> Iterator[str]:
-    """The subjects that hold computed weights."""
+    """The subjects whose weights are not those of the reference one by one."""
     for subject, names in result.weights.folded.items():
         yield (
             f"Folded: {subject} holds {len(names)} weights as the reference computes them, as names.toml says ({few(names)}); "
-            f"the digest of all its weights must be {result.weights.folded_digests.get(subject, '')[:19]}…"
+            f"{_must_return(result, subject)}"
         )
+    for subject, names in result.weights.stored.items():
+        yield (
+            f"Stored otherwise: {subject} has {len(names)} of the reference's weights in another form, as names.toml says "
+            f"({few(names)}); their values are the same, and it is judged in the reference's form"
+        )
+    for subject, says in result.weights.changed.items():
+        yield (
+            f"Changed: {subject} holds {len(says)} weights with other values than the reference, as names.toml says "
+            f"({few(says)}), computed in float64 and rounded to float32; {_must_return(result, subject)}"
+        )
+    for subject, names in result.weights.absent.items():
+        yield (
+            f"Absent: {subject} has no place for {len(names)} weights of the reference, as names.toml says ({few(names)}); that it "
+            f"has their values itself shows in its layers and outputs only; {_must_return(result, subject)}"
+        )
+
+
+def _must_return(result: Result, subject: str) -> str:
+    return f"the digest of all its weights must be {result.weights.folded_digests.get(subject, '')[:19]}…"
 
 
 def _training(result: Result) -> str:

@@ -71,7 +71,11 @@ class WeightsSummary:
     normal_form: name of a fused parameter -> names of the parameters whose sum it is.
     replaced: a sentence about weights that the model file brought, and that probe weights replace; "" when there are none.
     folded: subject -> the computed weights that it holds in place of what the reference computes them from.
-    folded_digests: subject -> digest of the weights with its computed ones, which it must return.
+    folded_digests: subject -> digest of the weights with its computed and changed ones and without absent ones, which it must
+        return.
+    stored: subject -> the weights that it stores otherwise, such as several in one; only the places of their values differ.
+    changed: subject -> the weights that it holds with other values, as they are computed from the reference's.
+    absent: subject -> the weights that it has no place for.
     """
 
     digest: str | None = None
@@ -83,6 +87,9 @@ class WeightsSummary:
     replaced: str = ""
     folded: dict[str, tuple[str, ...]] = field(default_factory=dict)
     folded_digests: dict[str, str] = field(default_factory=dict)
+    stored: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    changed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    absent: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,10 @@ class ArrangedTraining(Training):
     def observe(self, *batch: Any) -> Used:
         used = self.inner.observe(*batch)
         return Used(
-            self._back(used.accumulated), self._back(used.clipped), self._numbers(used.rates), self._numbers(used.decays)
+            self._back(used.accumulated),
+            self._back(used.clipped),
+            self._numbers(used.rates),
+            self._numbers(used.decays),
         )
 
     def averages(self) -> dict[str, Array]:

@@ -94,7 +94,7 @@ class Building(Group):
             for name, parts in framework.computed_weights(model).items()
         }
         buffers = tuple(state.canonical_names[name] for name in framework.own_buffers(model) if name in plain)
-        return state.shapes, state.fused_parameters, state.computed, buffers, tuple(sorted(state.arrangement.shapes))
+        return state.shapes, state.fused_parameters, state.computed, buffers, state.arrangement.moved
 
     @property
     def _table(self) -> str:
@@ -108,7 +108,9 @@ class Building(Group):
         state.channels = channels(state.arrangement)
         for total in state.framework.fused_parameters(state.model) if request.stored else ():
             if total in state.arrangement.moves:
-                raise WeightsError(f"{self._table} {total} is a sum of torch's weights: it cannot be stored otherwise, too")
+                raise WeightsError(
+                    f"{self._table} {total} is a sum of torch's weights: it cannot be stored otherwise, too"
+                )
 
     def _setup(self, request: Build) -> Setup:
         """What the request asks the framework for."""

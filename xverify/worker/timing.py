@@ -144,7 +144,9 @@ class Timing(Group):
             arrays = {key: first_items(array, request.first) for key, array in arrays.items()}
             npz.save_file(arrays, Path(request.folder) / "outputs.npz")
         splitter = CallSplitter(state.channels, Path(request.folder), framework.channels_last)
-        kinds = {each: type(layers[name][0]).__name__ for name, to in names.items() for each in state.computed_by(name, to)}
+        kinds = {
+            each: type(layers[name][0]).__name__ for name, to in names.items() for each in state.computed_by(name, to)
+        }
         return Captured(
             tuple(splitter.split(recorder.records)),
             kinds,

@@ -132,7 +132,9 @@ class TrainingSession(Group):
         if not recipe:
             return optimizer
         fused, names = state.fused_parameters, recipe_names(recipe, state.arrangement, state.canonical_names)
-        return replace(optimizer, recipe=recipe.named({own: fused.get(name, (name,))[0] for own, name in names.items()}))
+        return replace(
+            optimizer, recipe=recipe.named({own: fused.get(name, (name,))[0] for own, name in names.items()})
+        )
 
     def set_state(self, request: messages.SetState) -> None:
         """Set weights, running statistics and optimizer state."""
@@ -230,7 +232,9 @@ class TrainingSession(Group):
         recorder = TrainingRecorder(folder, self._plain_array, framework.alias)
         wanted = set(request.wanted)
         names = {
-            name: to for name, to in self._layer_names().items() if to in wanted or state.channels.made_by(name) & wanted
+            name: to
+            for name, to in self._layer_names().items()
+            if to in wanted or state.channels.made_by(name) & wanted
         }
         batch = native_batch(state, labelled_batches(state, request.inputs)[0])
         with self.learner.unfrozen():

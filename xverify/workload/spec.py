@@ -35,8 +35,9 @@ from .recipe import NO_RECIPE, Recipe
 BATCH = "N"
 __all__ = ["BATCH", "ModelFolder", "ModelSpec", "TensorSpec", "find_model", "load_folder", "load_module", "zoo"]
 
-# Entries of a table of names.toml that name no layer: layers whose weight a port has computed, and weights that it stores otherwise.
-FOLDED, STORED = "folded", "stored"
+# Entries of a table of names.toml that name no layer: layers whose weight a port has computed, weights that it stores otherwise,
+# and weights for which it has no place.
+FOLDED, STORED, ABSENT = "folded", "stored", "absent"
 
 
 @dataclass(frozen=True)
@@ -189,10 +190,23 @@ class ModelFolder:
 
         Raises SpecError when names.toml cannot be read.
         """
-        listed = self._tables().get(framework, {}).get(FOLDED, [])
+        return self._listed(framework, FOLDED)
+
+    def absent(self, framework: str) -> tuple[str, ...]:
+        """The weights of the reference, or layers, for which this framework's file has no place. Raises SpecError as above."""
+        return self._listed(framework, ABSENT)
+
+    def all_absent(self) -> set[str]:
+        """The same of all frameworks."""
+        return {name for framework in self._tables() for name in self.absent(framework)}
+
+    def _listed(self, framework: str, key: str) -> tuple[str, ...]:
+        listed = self._tables().get(framework, {}).get(key, [])
+        if isinstance(listed, str) and key == ABSENT:  # a layer of this name
+            return ()
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise SpecError(
-                f'{self._names_file}: [{framework}] {FOLDED} takes a list of layers, such as ["conv1"]; it is {listed!r}'
+                f'{self._names_file}: [{framework}] {key} takes a list of layers, such as ["conv1"]; it is {listed!r}'
             )
         return tuple(listed)
 
@@ -202,13 +216,20 @@ class ModelFolder:
         Raises SpecError when names.toml cannot be read, or for a line that makes no sense.
         """
         table = self._tables().get(framework, {}).get(STORED, {})
-        return fields.stored(self._names_file, framework, table) if isinstance(table, Mapping) else {}
+        if isinstance(table, str):  # a layer of this name
+            return {}
+        if not isinstance(table, Mapping):
+            raise SpecError(
+                f"{self._names_file}: [{framework}] {STORED} is a table, [{framework}.{STORED}]; it is {table!r}"
+            )
+        return fields.stored(self._names_file, framework, table)
 
     def check_names(self) -> None:
         """Raise SpecError when names.toml cannot be used, for whichever framework."""
         for framework in self._tables():
             self.names(framework)
             self.folded(framework)
+            self.absent(framework)
             self.stored(framework)
 
     def folds(self) -> bool:
@@ -318,7 +339,7 @@ def load_folder(path: Path) -> ModelFolder:
 
 def _is_special(key: str, value: object) -> bool:
     """Whether an entry of a table of names.toml names no layer."""
-    return key == FOLDED or (key == STORED and isinstance(value, Mapping))
+    return key == FOLDED or (key in (STORED, ABSENT) and not isinstance(value, str))
 
 
 def _line_in(error: BaseException, file: Path) -> str:
