@@ -29,7 +29,7 @@ class Arrangement:
     """The weights of a port that are made of the reference's.
 
     moves: the port's own name -> what it is made of. own_shapes: their shapes in the port.
-    shapes: canonical name -> shape, of all that they are made of.
+    shapes: canonical name -> shape, of all that they are made of, without copies.
     """
 
     moves: Mapping[str, Move] = field(default_factory=dict)
@@ -45,15 +45,16 @@ class Arrangement:
         kept = (move for move in self.moves.values() if not (move.add or move.batch_norm))
         return tuple(sorted({name for move in kept for name in move.names()}))
 
-    def to_own(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-        """The weights as the port stores them; others stay. arrays: canonical name, or the port's own for others -> array."""
-        if not self:
-            return arrays
+    def to_own(self, arrays: Mapping[str, Array], others: Mapping[str, str]) -> Mapping[str, Array]:
+        """The weights as the port stores them. arrays: canonical. others: own name -> name of the array, of the port's others."""
         made: Computed = {own: (self.own_shapes[own], partial(self._made, own, arrays)) for own in self.moves}
-        return Changed(arrays, {name: name for name in arrays if name not in self.shapes}, made)
+        return Changed(arrays, others, made)
 
     def to_canonical(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-        """What ``to_own`` was given. arrays: own name -> array; those of other kinds than weights may lack some."""
+        """The weights of the reference, and under their own names the port's others.
+
+        arrays: own name -> array. Those of another kind than weights, such as gradients, may lack some.
+        """
         if not self:
             return arrays
         back: Computed = {
@@ -98,12 +99,11 @@ class Arrangement:
             found[positions[taken]] = array[taken]
         return found.reshape(shape)
 
-    def check_copies(self, arrays: Mapping[str, Array]) -> None:
-        """Raise WeightsError where a copy has other values than the weight. arrays: own name -> array."""
-        back = self.to_canonical(arrays)
-        for own, move in self.moves.items():
-            if move.copy and not np.array_equal(move.make(lambda name: np.asarray(back[name])), arrays[own]):
-                raise WeightsError(f"{own} has other values than {', '.join(move.names())}, of which it is a copy")
+    def check_copies(self, arrays: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+        """Raise WeightsError where a copy has other values than the weight. arrays: canonical. own: as the port stores them."""
+        for name, move in self.moves.items():
+            if move.copy and not np.array_equal(self._made(name, arrays), own[name]):
+                raise WeightsError(f"{name} has other values than {', '.join(move.names())}, of which it is a copy")
 
 
 def arrange(
@@ -122,11 +122,11 @@ def arrange(
         raise WeightsError(
             f"{place} {unused[0]!r} is no weight and no layer with weights of the model{nearest(unused[0], own)}"
         )
-    shapes = {name: expected[name] for _, move in lines.values() for name in move.names()}
+    shapes = {name: expected[name] for _, move in lines.values() if not move.copy for name in move.names()}
     found = Arrangement({name: move for name, (_, move) in lines.items()}, {name: own[name] for name in lines}, shapes)
     for name, (key, move) in lines.items():
         with _placed(f"{place} {key!r}"):
-            made = move.make(lambda other: np.empty(shapes[other], np.int8))
+            made = move.make(lambda other: np.empty(expected[other], np.int8))
         if made.shape != tuple(own[name]):
             raise WeightsError(
                 f"{place} {key!r}: {_of(move)} make the shape {made.shape}; {name} of the model has {tuple(own[name])}"
@@ -182,8 +182,6 @@ def _line_of(
 def _check_whole(arrangement: Arrangement, name: str, place: str) -> None:
     """Raise WeightsError unless every number of a weight of the reference is in the port once."""
     homes = arrangement.homes(name)
-    if not homes:
-        raise WeightsError(f"{place} {name} is in the model as a copy only: leave copy out of one line")
     size = int(np.prod(arrangement.shapes[name], dtype=np.int64))
     counts = np.zeros(size, np.int64)
     for own in homes:

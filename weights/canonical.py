@@ -223,6 +223,7 @@ def check(
     table: str = "",
     advice: Callable[[str, tuple[int, ...]], str] = lambda name, shape: "",
     buffers: Collection[str] = (),
+    lines: Callable[[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]], str] = lambda extra, missing: "",
 ) -> None:
     """Raise WeightsError unless names and shapes are exactly those of the model.
 
@@ -233,8 +234,10 @@ def check(
     table: the table of names.toml in which the model's names can be given; "" where there is none.
     advice: function of a name and of the shape that it should have in the model; returns what to do, as a clause, or "".
     buffers: the arrays that are buffers of the reference, and no parameters.
+    lines: function of the unexpected and of the missing weights with their shapes; returns lines for names.toml with which they
+        fit, as a clause, or "".
     """
-    check_shapes({name: shape_of(arrays, name) for name in arrays}, expected, source, table, advice, buffers)
+    check_shapes({name: shape_of(arrays, name) for name in arrays}, expected, source, table, advice, buffers, lines)
 
 
 def check_shapes(
@@ -244,6 +247,7 @@ def check_shapes(
     table: str = "",
     advice: Callable[[str, tuple[int, ...]], str] = lambda name, shape: "",
     buffers: Collection[str] = (),
+    lines: Callable[[Mapping[str, tuple[int, ...]], Mapping[str, tuple[int, ...]]], str] = lambda extra, missing: "",
 ) -> None:
     """The same as ``check`` for weights of which only the shapes are known. found: name -> shape."""
     missing = sorted(set(expected) - set(found))
@@ -262,9 +266,15 @@ def check_shapes(
     hint = ""
     if missing and extra:
         hint = f"; {extra[0]!r} is not in the model{nearest(extra[0], missing)}"
-    if missing and extra and table:
+    proposed = lines(
+        {name: shape for name, shape in found.items() if name in other or name not in expected},
+        {name: tuple(shape) for name, shape in expected.items() if name in other or name not in found},
+    )
+    if proposed:
+        hint = f"; {proposed}"
+    elif missing and extra and table:
         hint = f"{hint.rstrip('.')}; {_line_for_names(extra[0], found[extra[0]], missing, expected, table)}"
-    hint += _line_for_buffers([name for name in extra if name in buffers], extra)
+    hint += _line_for_buffers([name for name in extra if name in buffers], extra, table)
     advised = next(filter(None, (advice(name, shape) for name, shape in other.items())), "")
     raise WeightsError(
         f"{source} do not fit the model: " + ", ".join(parts) + hint + (f"; {advised}" if advised else "")
@@ -289,8 +299,8 @@ def _line_for_names(
     )
 
 
-def _line_for_buffers(buffers: list[str], extra: list[str]) -> str:
-    """What to write in torch.py about buffers that have no place in the model. extra: all weights that have none."""
+def _line_for_buffers(buffers: list[str], extra: list[str], table: str) -> str:
+    """What to write about buffers that have no place in the model. extra: all weights that have none. table: see ``check``."""
     if not buffers:
         return ""
     if len(buffers) < len(extra):
@@ -298,7 +308,9 @@ def _line_for_buffers(buffers: list[str], extra: list[str]) -> str:
     else:
         those = {1: "it is a buffer", 2: "both are buffers"}.get(len(buffers), "all are buffers")
     them = "it" if len(buffers) == 1 else "them"
-    return f"; {those} of torch.py: where the port computes {them} itself, register {them} there with persistent=False"
+    absent = ", ".join(f'"{name}"' for name in buffers[:MOST_LISTED]) + ", …" * (len(buffers) > MOST_LISTED)
+    listed = f", or write absent = [{absent}] under [{table}] in names.toml" if table else ""
+    return f"; {those} of torch.py: where the port computes {them} itself, register {them} there with persistent=False{listed}"
 
 
 def _some(names: list[str]) -> str:

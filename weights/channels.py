@@ -60,7 +60,7 @@ def channels(arrangement: Arrangement) -> Channels:
     changed = {
         layer: weights
         for layer, weights in by_layer.items()
-        if layer and not all(arrangement.moves[own].keeps_layer for own in weights)
+        if layer and not any(arrangement.moves[own].keeps_layer for own in weights)
     }
     pieces: dict[str, list[Piece]] = defaultdict(list)
     for layer, weights in changed.items():
@@ -79,8 +79,9 @@ def _is_whole(arrangement: Arrangement, name: str, pieces: Sequence[Piece]) -> b
 def _pieces(arrangement: Arrangement, layer: str, weights: Sequence[str]) -> Sequence[Piece]:
     """What a layer of the port computes; () when its weights do not tell."""
     names = {name for own in weights for name in arrangement.moves[own].names()}
-    kinds = {name.rpartition(".")[2] for name in (*names, *weights)}
-    if not kinds <= set(KINDS) or any(arrangement.moves[own].batch_norm for own in weights):
+    kinds = {name.rpartition(".")[2] for name in names}
+    matrices = sum(len(arrangement.own_shapes[own]) > 1 for own in weights)
+    if not kinds <= set(KINDS) or matrices > 1 or any(arrangement.moves[own].batch_norm for own in weights):
         return ()
     for own in sorted(weights, key=lambda own: -len(arrangement.own_shapes[own])):
         for axis in range(len(arrangement.own_shapes[own])):

@@ -100,8 +100,14 @@ class Net(keras.Model):
 build = Net
 """,
 }
-ONE = "it is a buffer of torch.py: where the port computes it itself, register it there with persistent=False"
-TWO = "both are buffers of torch.py: where the port computes them itself, register them there with persistent=False"
+ONE = (
+    "it is a buffer of torch.py: where the port computes it itself, register it there with persistent=False, or write "
+    'absent = ["mean"] under [tensorflow] in names.toml'
+)
+TWO = (
+    "both are buffers of torch.py: where the port computes them itself, register them there with persistent=False, or write "
+    'absent = ["a.kernel", "b.kernel"] under [tensorflow] in names.toml'
+)
 
 
 @pytest.mark.parametrize(

@@ -166,8 +166,8 @@ def _folded(result: Result) -> Iterator[str]:
         )
     for subject, names in result.weights.stored.items():
         yield (
-            f"Stored otherwise: {subject} has {len(names)} of the reference's weights in another form, as names.toml says "
-            f"({few(names)}); their values are the same, and it is judged in the reference's form"
+            f"Stored otherwise: {subject} stores {len(names)} of the reference's weights in another form, or twice, as names.toml "
+            f"says ({few(names)}); their values are the same, and it is judged in the reference's form"
         )
     for subject, says in result.weights.changed.items():
         yield (

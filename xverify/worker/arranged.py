@@ -183,7 +183,9 @@ class ArrangedTraining(Training):
         return dict(self.arrangement.to_canonical(arrays))
 
     def _own(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return dict(self.arrangement.to_own(arrays))
+        return dict(
+            self.arrangement.to_own(arrays, {name: name for name in arrays if name not in self.arrangement.shapes})
+        )
 
     def _numbers(self, numbers: Mapping[str, float]) -> dict[str, float]:
         moves = self.arrangement.moves

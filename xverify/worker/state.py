@@ -16,10 +16,12 @@ from ..framework.adapter import Framework
 from ..framework.runner import Runner, Source
 from ..framework.structures import is_tensor, named_outputs
 from ..messages import InputSize, Json
+from ..weights import arrangement_proposals as proposals
 from ..weights import canonical, npz
 from ..weights.arrangement import Arrangement
 from ..weights.canonical import Array
 from ..weights.channels import Channels
+from ..weights.layout import Shape
 from ..weights.names import rename_layers
 from ..workload.keys import case_key
 from ..workload.losses import Objective
@@ -85,12 +87,11 @@ class State:
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""
         arrays, source = self.runner.weights_of(model), f"{self.runner.name}'s weights"
-        self.arrangement.check_copies(arrays)
         whole = self.arrangement.to_canonical(arrays)
-        if isinstance(arrays, canonical.Streamed):
-            names = {self.canonical_names[name]: name for name in whole}
-            return canonical.Converted(canonical.Changed(whole, names), source)
-        return canonical.to_canonical({self.canonical_names[name]: array for name, array in whole.items()}, source)
+        named = canonical.Changed(whole, {self.canonical_names[name]: name for name in whole})
+        self.arrangement.check_copies(named, arrays)
+        found = canonical.Converted(named, source)
+        return found if isinstance(arrays, canonical.Streamed) else dict(found)
 
     def canonical_arrays(self, own: Mapping[str, Array]) -> dict[str, Array]:
         """Arrays of weights, such as gradients, with canonical names. own: by the framework's own names."""
@@ -115,13 +116,25 @@ class State:
             table=self.runner.reads(),
             advice=self._advice_on_axes,
             buffers=buffers,
+            lines=self._lines_for_names,
         )
-        self.load_own(model, self.arrangement.to_own(canonical.Changed(arrays, self.canonical_names)))
+        self.load_own(model, self.arrangement.to_own(arrays, self._others))
+
+    @property
+    def _others(self) -> dict[str, str]:
+        """Own name -> canonical name of the weights that are stored as in the reference."""
+        return {own: name for own, name in self.canonical_names.items() if own not in self.arrangement.shapes}
 
     def load_own(self, model: Any, arrays: Mapping[str, Array]) -> None:
         """Load arrays with the framework's own names, which fit the model."""
         taken: Any = arrays if self.runner.streams_weights else dict(arrays)  # most adapters take a dictionary only
         self.runner.load_weights(model, taken)
+
+    def _lines_for_names(self, extra: Mapping[str, Shape], missing: Mapping[str, Shape]) -> str:
+        """Lines for names.toml with which the weights fit, as a clause; "" for none. extra, missing: canonical name -> shape."""
+        own = {name: own for own, name in self._others.items()}
+        mine = {own[name]: shape for name, shape in missing.items() if name in own}
+        return proposals.advice(extra, mine, self.runner.reads())
 
     def _advice_on_axes(self, name: str, shape: tuple[int, ...]) -> str:
         """What to declare about a weight that should have this shape. name: canonical."""
