@@ -241,9 +241,8 @@ def _numbered(name: str, known: Collection[str]) -> list[str]:
     pattern = re.compile(r"(\d+)".join(map(re.escape, name.split("*"))))
     found = {int(match[1]): other for other in known if (match := pattern.fullmatch(other))}
     if sorted(found) != list(range(len(found))) or not found:
-        raise WeightsError(
-            f"{name!r} stands for the weights with the numbers {sorted(found) or 'of none'}; a stack has 0, 1, 2, …"
-        )
+        numbers = ", ".join(map(str, sorted(found))) or "none"
+        raise WeightsError(f"{name!r} stands for weights with the numbers 0, 1, 2, …; the reference has: {numbers}")
     return [found[number] for number in sorted(found)]
 
 
