@@ -66,7 +66,7 @@ def test_a_copy_with_another_value_is_an_error(arrangement):
     given = arrays()
     own = dict(arrangement.to_own(given, {"norm.weight": "norm.weight"}))
     own["copy"][0, 0] += 1
-    with pytest.raises(WeightsError, match="copy has other values than all.weight, of which it is a copy"):
+    with pytest.raises(WeightsError, match=r"copy has other values than all\.weight, of which it is a copy"):
         arrangement.check_copies(arrangement.to_canonical(own), own)
 
 
@@ -96,7 +96,7 @@ def test_gradients_of_some_weights_go_back(arrangement):
         ({"h.*.qkv": {"fuse": ["l.*.q", "l.*.k", "l.*.w"]}}, "'l.0.w.weight', for h.0.qkv.weight, is no weight of the reference"),
         ({"h.*.kqv": "l.*.q"}, "'h.*.kqv' is no weight and no layer with weights of the model; did you mean 'h.0.qkv"),
         ({"h.0.qkv": "l.0.q", "h.*.qkv": TABLE["h.*.qkv"]}, "'h.*.qkv' and 'h.0.qkv' both fit h.0.qkv.weight: write one of them"),
-        ({"rest": {"of": "all", "part": "1:5"}}, "values of all.weight are used twice, in first.weight and rest.weight: write copy"),
+        ({"rest": {"of": "all", "part": "1:5"}}, "values of all.weight are used twice, in first.weight and rest.weight"),
         ({"first": {"of": "norm"}}, "'norm.bias', for first.bias, is no weight of the reference"),
         ({"h.*.out.weight": {"of": "l.*.o.weight", "permute": [0, 1]}}, "make the shape (6, 8); h.0.out.weight of the model has"),
         ({"h.*.out.weight": {"of": "l.*.o.weight", "permute": [0, 2]}}, "permute = [0, 2] does not name every axis"),
@@ -134,7 +134,10 @@ def test_the_channels_of_layers_follow_from_the_places_of_their_weights(arrangem
     assert list(q.places) == [0, 1, 2, 3, 8, 9, 10, 11]
     assert list(q.rows) == [0, 2, 1, 3, 4, 6, 5, 7]
     assert (list(v.places), list(v.rows), v.inputs) == ([6, 7, 14, 15], [0, 1, 2, 3], None)
-    assert [(piece.own, list(piece.rows)) for piece in found.pieces["all"]] == [("first", [0, 1]), ("rest", [2, 3, 4, 5])]
+    assert [(piece.own, list(piece.rows)) for piece in found.pieces["all"]] == [
+        ("first", [0, 1]),
+        ("rest", [2, 3, 4, 5]),
+    ]
     (out,) = found.pieces["l.0.o"]
     assert (list(out.rows), out.inputs) == (list(range(6)), None)
 

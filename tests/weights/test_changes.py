@@ -56,7 +56,7 @@ def test_a_folded_batch_norm_computes_what_both_layers_do(number):
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ({"n": {"of": "norm.weight", "add": 1}}, "'n': 'norm.weight' is no weight of the reference; did you mean 'l.1.norm.weight'"),
+        ({"n": {"of": "norm.weight", "add": 1}}, "'norm.weight' is no weight of the reference; did you mean 'l.1.norm.weight'"),
         ({"n": {"of": "l.0.norm", "add": 1}}, "'l.0.norm' is no weight of the reference"),
         ({"c": {"of": "conv", "batch_norm": "bn1"}}, "'conv' is no layer with a weight of the reference"),
         ({"c": {"of": "conv1", "batch_norm": "bn"}}, "'bn' is no batch norm of the reference"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import messages
-from ..errors import Refused, WeightsError
+from ..errors import Refused, UsageError, WeightsError
 from ..framework import discovery
 from ..messages import reference as messages_reference
 from ..messages.soundness import BuildAgain
@@ -133,6 +133,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     if started is None:
         process.phase("importing")
         started = process.worker.start()
+    _check_names(process)
     process.phase("building the model")
     question = build_question(process.folder, process.framework, None, trains=request.trains, batch=request.batch)
     built = process.worker.ask(replace(question, disk=str(space)))
@@ -160,6 +161,17 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         computed_weights=computed_weights,
         buffers=built.buffers,
     )
+
+
+def _check_names(process: ReferenceProcess) -> None:
+    """Raise UsageError where names.toml says that the reference itself stores weights otherwise."""
+    folder, table = process.folder, process.worker.adapter.reads()
+    for key, entries in (("stored", folder.stored(table)), ("absent", folder.absent(table))):
+        if entries:
+            raise UsageError(
+                f"{folder.code / 'names.toml'}: [{table}] has {key}, and {table}.py is the reference of this run, with which all "
+                "others are compared: write it the other way round, under the table of the other file"
+            )
 
 
 @dataclass(frozen=True)

@@ -176,8 +176,8 @@ def _folded(result: Result) -> Iterator[str]:
         )
     for subject, names in result.weights.absent.items():
         yield (
-            f"Absent: {subject} has no place for {len(names)} weights of the reference, as names.toml says ({few(names)}); that it "
-            f"has their values itself shows in its layers and outputs only; {_must_return(result, subject)}"
+            f"Absent: {subject} has no place for weights of the reference, as names.toml says ({few(names)}); whether it has their "
+            f"values itself shows in its layers and outputs only; {_must_return(result, subject)}"
         )
 
 
