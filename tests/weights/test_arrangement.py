@@ -1,10 +1,14 @@
 """Weights that a port stores otherwise: there and back without a changed bit, and lines that do not fit a model."""
 
+import re
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from xverify.errors import WeightsError
-from xverify.weights.arrangement import Arrangement, arrange
+from xverify.weights.arrangement import Arrangement, arrange, read_table
 from xverify.weights.channels import channels
 
 PLACE = "names.toml: [x.stored]"
@@ -172,3 +176,12 @@ def test_a_layer_whose_channels_are_not_known_is_left_out(table, own, reference)
 def test_a_model_that_stores_nothing_otherwise_has_no_such_layers():
     assert not Arrangement()
     assert not channels(Arrangement()).own
+
+
+def test_the_examples_of_the_documentation_are_lines_that_make_sense():
+    tomllib = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    page = Path(__file__).parents[2] / "docs" / "stored-otherwise.md"
+    tables = [tomllib.loads(text) for text in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
+    lines = [read_table(table["stored"], PLACE) for each in tables for table in each.values()]
+    assert len(lines) == 3
+    assert sum(map(len, lines)) == 14

@@ -143,20 +143,20 @@ class Folding:
 
 def not_trained(folding: Folding) -> str:
     """Why a port with these weights cannot be trained beside the reference, in one sentence; "" where it can."""
-    file, what = f"{folding.table}.py", ", as names.toml says, and training changes what the reference"
+    file = f"{folding.table}.py"
     if folding.names:
         return (
-            f"{file} holds the computed weight {folding.names[0]}{what} computes it from: compare inference, or give the port "
-            "what the reference computes it from"
+            f"{file} holds the computed weight {folding.names[0]}, as names.toml says, and training changes what "
+            "the reference computes it from: compare inference, or give the port what the reference computes it from"
         )
     if folding.changes:
-        says = folding.changes[0].says
         return (
-            f"{file} holds {says}{what} has instead: weight decay and rounding act on another number; compare inference"
+            f"{file} holds {folding.changes[0].says}, as names.toml says, and training changes what the reference has in place of "
+            "it: weight decay and rounding act on another number; compare inference"
         )
     trained = next((name for name in folding.absent if name not in folding.prepared.buffers), "")
     if trained:
-        return f"{file} has no weight {trained}{what} has there: compare inference"
+        return f"{file} has no weight {trained}, as names.toml says, and training changes it in the reference: compare inference"
     return ""
 
 
