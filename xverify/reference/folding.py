@@ -146,7 +146,7 @@ def not_trained(folding: Folding) -> str:
     file = f"{folding.table}.py"
     if folding.names:
         return (
-            f"{file} holds the computed weight {folding.names[0]}, as names.toml says, and training changes what "
+            f"{folding.table}.py holds the computed weight {folding.names[0]}, as names.toml says, and training changes what "
             "the reference computes it from: compare inference, or give the port what the reference computes it from"
         )
     if folding.changes:
