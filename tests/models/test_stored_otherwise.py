@@ -130,10 +130,6 @@ def test_a_right_port_is_equal_and_judged_by_the_layers_of_the_reference(xverify
 FAULTS = {
     "the layer computes k wrongly": (("nn.Linear(16, 48)", "Scaled(16, 48)"), "k differs first"),
     "k is wrong after the layer": (("self.qkv(x).", "self.qkv(x).mul(scale())."), "Fault between `v` and `o`"),
-    "k and v are exchanged": (
-        ("together[:, :, :, 2], together[:, :, :, 3]", "together[:, :, :, 3], together[:, :, :, 2]"),
-        "the port takes the output of `k` for that of `v`, and the other way round",
-    ),
     "the heads of q have another order": (("attended(rotated(q)", "attended(rotated(q.flip(1))"), "Fault between `v` and `o`"),
     "the groups are not declared": (('"v"], groups = 2 }', '"v"] }'), "Fault between `v` and `o`"),
     "the rows of rotary embeddings have the other order": (

@@ -75,13 +75,7 @@ class Building(Group):
         plain = {name: own for name in own if name not in state.arrangement.moves}
         layers = list(framework.layers(model)) if state.names else []
         state.canonical_names = rename(plain, state.names, [*layers, *state.arrangement.moves])
-        twice = {name: own for own, name in state.canonical_names.items() if name in state.arrangement.shapes}
-        for name, other in twice.items():
-            where = " and ".join(state.arrangement.homes(name))
-            raise WeightsError(
-                f"{self._table} {name} is in {where}, and {other} of the model has its name: write copy = true in the line of a "
-                "weight that the model has twice, or name the other weight of the reference"
-            )
+        self._check_names()
         state.canonical_names |= {name: name for name in state.arrangement.shapes}
         whole = state.arrangement.to_canonical(own)
         state.shapes = {state.canonical_names[name]: canonical.shape_of(whole, name) for name in whole}
@@ -95,6 +89,16 @@ class Building(Group):
         }
         buffers = tuple(state.canonical_names[name] for name in framework.own_buffers(model) if name in plain)
         return state.shapes, state.fused_parameters, state.computed, buffers, state.arrangement.moved
+
+    def _check_names(self) -> None:
+        """Raise WeightsError where a weight that is stored otherwise is also one that is stored as in the reference."""
+        arrangement = self.state.arrangement
+        for other, name in self.state.canonical_names.items():
+            if name in arrangement.shapes:
+                raise WeightsError(
+                    f"{self._table} {name} is in {' and '.join(arrangement.homes(name))}, and {other} of the model has its name: "
+                    "write copy = true in the line of a weight that the model has twice, or name the other weight of the reference"
+                )
 
     @property
     def _table(self) -> str:
