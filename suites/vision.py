@@ -1,10 +1,10 @@
 """Checks architectures of torchvision, exported to ONNX by both exporters of torch, on ONNX Runtime and on OpenVINO.
 
-python suites/vision.py [--models LIST] [--first N] [--minutes M]
+python suites/vision.py [--only LIST] [--models LIST] [--first N] [--minutes M]
 
 Every export is checked against the other one, and against itself on both runtimes: in float32, an answer other than EQUAL is a
 false alarm, and the exit code is 1. Float16 and dynamic int8 versions are checked against the float32 export; their answers are
-printed.
+printed. ``--only int8`` checks the int8 files of four tools instead: see ``vision_int8.py``; it needs NNCF.
 Weights are random, and images are small: nothing is downloaded.
 """
 
@@ -15,9 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pool
+from tables import named, table
+from vision_int8 import NETWORKS as INT8
+from vision_int8 import Answer
+from vision_int8 import answers as answers_of
 
 from xverify.checking.api import check
 from xverify.errors import Failed, XverifyError
@@ -128,37 +133,63 @@ def _short(row: Row) -> str:
     return str(row.error.verdict) if row.error is not None else row.status
 
 
+def check_floats(names: Sequence[str], until: float) -> tuple[int, str]:
+    """Check the float32 exports. Returns the number of false alarms and a phrase about the exports. until: begin none later."""
+    wrong, both, done = 0, 0, 0
+    for name in names:
+        if time.monotonic() > until:
+            break
+        started = time.monotonic()
+        print(f"{name}:", flush=True)
+        try:
+            found, exported = check_one(name)
+        except XverifyError as error:
+            found, exported = [f"{name}: {error}"], False
+        for text in found:
+            print(f"  FALSE ALARM: {text}")
+        wrong, both, done = wrong + len(found), both + exported, done + 1
+        print(f"  {time.monotonic() - started:.0f} s", flush=True)
+    return wrong, f"{done} of {len(names)} architectures, {both} by both exporters"
+
+
+def check_int8(names: Sequence[str], until: float) -> tuple[int, str]:
+    """Check the int8 files of four tools. Returns the number of false alarms and a phrase. until: begin none later."""
+    found: list[Answer] = []
+    for name in names:
+        if time.monotonic() > until:
+            break
+        print(f"{name}:", flush=True)
+        with tempfile.TemporaryDirectory(prefix="vision-") as place:
+            for each in answers_of(name, Path(place)):
+                print(f"  {each}", flush=True)
+                found.append(each)
+    rows: dict[str, dict[str, int]] = {}
+    for each in found:
+        row = rows.setdefault(each.kind, {})
+        row[each.word] = row.get(each.word, 0) + 1
+    print(table(rows, ("EQUAL", "DRIFT", "coarse", "wrong"), "int8 file"))
+    return sum(each.word == "wrong" for each in found), f"{len(found)} int8 files"
+
+
 def main() -> int:
     from vision_export import ARCHITECTURES
 
+    parts = {"float": (check_floats, tuple(ARCHITECTURES)), "int8": (check_int8, INT8)}
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", default=",".join(ARCHITECTURES), help="architectures (default: all of them)")
-    parser.add_argument("--first", type=int, default=len(ARCHITECTURES), help="only the first so many")
+    parser.add_argument("--only", default="float", help=f"parts, of {', '.join(parts)} (default: %(default)s)")
+    parser.add_argument("--models", default="", help="architectures (default: all of a part)")
+    parser.add_argument("--first", type=int, help="only the first so many")
     parser.add_argument("--minutes", type=float, default=120.0, help="begin none after so long (default: %(default)s)")
     asked = parser.parse_args()
-    begun, found, both, names = time.monotonic(), [], 0, asked.models.split(",")[: asked.first]
-    done = 0
+    begun, wrong, says = time.monotonic(), 0, []
     with pool.lend():
-        for name in names:
-            if time.monotonic() - begun > asked.minutes * 60:
-                break
-            started = time.monotonic()
-            print(f"{name}:", flush=True)
-            try:
-                wrong, exported = check_one(name)
-            except XverifyError as error:
-                wrong, exported = [f"{name}: {error}"], False
-            for text in wrong:
-                print(f"  FALSE ALARM: {text}")
-            found += wrong
-            both += exported
-            done += 1
-            print(f"  {time.monotonic() - started:.0f} s", flush=True)
-    print(
-        f"{'FAIL' if found else 'PASS'}: {len(found)} false alarms in {done} of {len(names)} architectures, {both} by both "
-        f"exporters; {time.monotonic() - begun:.0f} s"
-    )
-    return 1 if found else 0
+        for part in named(parser, "--only", asked.only, parts):
+            run, known = parts[part]
+            names = named(parser, "--models", asked.models, ARCHITECTURES) if asked.models else known
+            more, text = run(names[: asked.first], begun + asked.minutes * 60)
+            wrong, says = wrong + more, [*says, text]
+    print(f"{'FAIL' if wrong else 'PASS'}: {wrong} false alarms in {'; '.join(says)}; {time.monotonic() - begun:.0f} s")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Exports one architecture of torchvision to ONNX files: by both exporters of torch, in float16, and in dynamic int8.
 
-python suites/vision_export.py NAME FOLDER
+python suites/vision_export.py NAME FOLDER [KIND ...]
 """
 
 from __future__ import annotations
@@ -72,8 +72,11 @@ def export(model: Any, x: Any, path: Path, dynamo: bool) -> None:
     torch.onnx.export(model, (x,), str(path), dynamo=dynamo, opset_version=OPSET, **names, **more)
 
 
-def main(name: str, folder: Path) -> None:
-    """Write script.onnx, dynamo.onnx, float16.onnx and int8.onnx, and say in a line which could not be written."""
+def main(name: str, folder: Path, *kinds: str) -> None:
+    """Write script.onnx, dynamo.onnx, float16.onnx and int8.onnx, and say in a line which could not be written.
+
+    kinds: those that are wanted; all without any.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -94,6 +97,8 @@ def main(name: str, folder: Path) -> None:
         "int8": int8,
     }
     for what, maker in makers.items():
+        if kinds and what not in kinds:
+            continue
         try:
             maker()
         except Exception as error:
@@ -103,4 +108,4 @@ def main(name: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

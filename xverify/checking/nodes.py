@@ -121,14 +121,21 @@ def judge_nodes(
         return None
     if left is not None and left <= 0:
         return Layers(known=nodes, subject=opened.label, stopped="--max-seconds left no time to check the nodes")
-    how = (False, 0.0) if opened.is_onnx else (True, INTEGER_STEP)
+    how = (opened.form.channels_last, 0.0 if opened.is_onnx else INTEGER_STEP)
     try:
         with captured_nodes(opened, inputs, graphs, case, begun=begun) as found:
             values = found.file, str(inputs), case, str(found.folder), found.files
             report = graphs.ask(ReplayGraph(*values, seed, found.data, *how))
     except SubjectError as error:
         return Layers(known=nodes, subject=opened.label, stopped=f"the nodes could not be checked: {error}")
-    kinds, every = opened.kinds, dict.fromkeys([*report.compared, *report.missing])
+    kinds = opened.kinds
+    if kinds:  # other nodes of the graph are no operators of the file
+        report = replace(
+            report,
+            findings=tuple(each for each in report.findings if each.layer in kinds),
+            compared={name: calls for name, calls in report.compared.items() if name in kinds},
+        )
+    every = dict.fromkeys([*report.compared, *report.missing])
     layers = summarise(report, [name for name in every if not kinds or name in kinds], opened.label)
     judged = [replace(each, case=case, kind=kinds.get(each.layer, each.kind)) for each in layers.layers]
     return replace(layers, layers=tuple(judged), cases=(case,))

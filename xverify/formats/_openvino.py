@@ -12,6 +12,7 @@ import numpy as np
 from xverify.errors import Failed, SubjectError, Unsupported
 from xverify.formats import _openvino_precision as openvino_precision
 from xverify.formats._bfloat16 import Bits, to_bits
+from xverify.formats._openvino_nodes import Names, traced
 from xverify.framework.adapter import Array
 from xverify.framework.filenodes import Traced
 from xverify.framework.modelfile import Change, ModelFile, Natives, Signature, Tensor, by_name
@@ -62,7 +63,7 @@ class OnOpenVINO(ModelFile, OnArrays):
         """The model as a function of its inputs. properties: of OpenVINO, beside threads."""
         settings = {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": "1", **properties}
         request = self.core.compile_model(model, "CPU", settings).create_infer_request()
-        names = [_name(port) for port in model.outputs]
+        names = [Names.result(port) for port in model.outputs]
         narrow = [_dtype(port) == "bfloat16" for port in model.outputs]
 
         def run(*inputs: Any) -> Natives:
@@ -80,9 +81,7 @@ class OnOpenVINO(ModelFile, OnArrays):
         return Signature(tuple(map(_tensor, model.inputs)), tuple(map(_tensor, model.outputs)))
 
     def traced(self, model: Any, inputs: Mapping[str, Any]) -> Traced:
-        from xverify.formats._openvino_nodes import traced
-
-        return traced(self, model, inputs, _name)
+        return traced(self, model, inputs)
 
     def precision(self, model: Any) -> Precision:
         return openvino_precision.precision(model)
@@ -131,11 +130,6 @@ def explain(text: str) -> tuple[type[SubjectError], str]:
     return Failed, " ".join(lines)
 
 
-def _name(port: Any) -> str:
-    names = sorted(port.get_names())
-    return names[0] if names else str(port.node.get_friendly_name())
-
-
 def _dtype(port: Any) -> str:
     name = str(port.element_type.get_type_name())
     return _DTYPES.get(name, name)
@@ -146,4 +140,4 @@ def _tensor(port: Any) -> Tensor:
     shape = None
     if rank.is_static:
         shape = tuple(dim.get_length() if dim.is_static else None for dim in port.partial_shape)
-    return Tensor(_name(port), shape, _dtype(port))
+    return Tensor(Names.result(port), shape, _dtype(port))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,44 +14,69 @@ from xverify.framework.filenodes import FileGraph, FileNode, Traced, settings
 if TYPE_CHECKING:
     from xverify.formats._openvino import OnOpenVINO
 
-_FREE = ("Parameter", "Result", "Constant")  # what computes nothing
+# Compute node by node in float32, without moving scales from one node to another.
+PLAIN = {"INFERENCE_PRECISION_HINT": "f32", "LP_TRANSFORMS_MODE": False}
+FREE = ("Parameter", "Result", "Constant")  # what computes nothing
 
 
-def traced(framework: OnOpenVINO, model: Any, inputs: Mapping[str, Any], name_of: Callable[[Any], str]) -> Traced:
-    """Compute one case, and return all nodes with all values. name_of: the name of an input or output in the signature."""
-    places = {port.get_node().get_friendly_name(): name_of(port) for port in model.inputs}
-    names: dict[tuple[str, int], str] = {(own, 0): name for own, name in places.items()}
-    for port in model.outputs:
-        source = port.get_node().input_value(0)
-        names[source.get_node().get_friendly_name(), source.get_index()] = name_of(port)
-    results = tuple(name_of(port) for port in model.outputs)
-    copy = model.clone()
-    nodes: list[FileNode] = []
+@dataclass(frozen=True)
+class Names:
+    """The names of values: those of the signature for what the file is given and returns. known: (node, output) -> name."""
+
+    known: Mapping[tuple[str, int], str]
+
+    @classmethod
+    def of_model(cls, model: Any) -> Names:
+        """The names of the values of an opened model, and of its copies."""
+        known = {(port.get_node().get_friendly_name(), 0): cls.result(port) for port in model.inputs}
+        for port in model.outputs:
+            source = port.get_node().input_value(0)
+            known[source.get_node().get_friendly_name(), source.get_index()] = cls.result(port)
+        return cls(known)
+
+    @staticmethod
+    def result(port: Any) -> str:
+        """The name of an input or output of the model."""
+        names = sorted(port.get_names())
+        return names[0] if names else str(port.node.get_friendly_name())
+
+    def of(self, port: Any) -> str:
+        """The name of the value at an output of a node."""
+        own, place = port.get_node().get_friendly_name(), port.get_index()
+        return self.known.get((own, place), own if not place else f"{own}.{place}")
+
+
+def traced(framework: OnOpenVINO, model: Any, inputs: Mapping[str, Any]) -> Traced:
+    """Compute one case, and return all nodes with all values."""
+    names, nodes = Names.of_model(model), []
     values: dict[str, Array] = {}
-    shown: list[tuple[str, Any]] = []
-    for node in copy.get_ordered_ops():
+    for node in model.get_ordered_ops():
         kind, own = node.get_type_name(), node.get_friendly_name()
         if kind == "Constant":
             values[own] = np.array(node.data)
-        if kind in _FREE:
-            continue
-        outputs = tuple(
-            names.get((own, port), own if not port else f"{own}.{port}") for port in range(node.get_output_size())
-        )
-        given = tuple(_given(names, each) for each in node.input_values())
-        nodes.append(FileNode(own, kind, given, outputs, settings(node.get_attributes().items())))
-        shown += zip(outputs, node.outputs())
-    shown = [(name, port) for name, port in shown if name not in results and not port.get_element_type().is_dynamic()]
-    copy.add_outputs([port for _, port in shown])
-    request = framework.core.compile_model(copy, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
-    request.infer([inputs[name_of(port)] for port in model.inputs])
-    for place, name in enumerate((*results, *(name for name, _ in shown))):
-        values[name] = np.array(request.get_output_tensor(place).data)
+        if kind not in FREE:
+            given, outputs = (tuple(map(names.of, side)) for side in (node.input_values(), node.outputs()))
+            nodes.append(FileNode(own, kind, given, outputs, settings(node.get_attributes().items())))
+    values.update(shown_values(framework, model, inputs))
     values.update({name: framework.to_numpy(value, None) for name, value in inputs.items()})
+    results = tuple(map(names.result, model.outputs))
     quantised = any(node.kind == "FakeQuantize" for node in nodes)
     return Traced(FileGraph(tuple(nodes), tuple(inputs), results, quantised), values)
 
 
-def _given(names: Mapping[tuple[str, int], str], port: Any) -> str:
-    own, place = port.get_node().get_friendly_name(), port.get_index()
-    return names.get((own, place), own if not place else f"{own}.{place}")
+def shown_values(framework: OnOpenVINO, model: Any, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+    """Compute one case: the name of every value that a node makes, and its array."""
+    names, copy = Names.of_model(model), model.clone()
+    found = [names.result(port) for port in copy.outputs]
+    ports = [
+        port
+        for node in copy.get_ordered_ops()
+        if node.get_type_name() not in FREE
+        for port in node.outputs()
+        if names.of(port) not in found and not port.get_element_type().is_dynamic()
+    ]
+    copy.add_outputs(ports)
+    request = framework.core.compile_model(copy, "CPU", PLAIN).create_infer_request()
+    request.infer([inputs[names.result(port)] for port in model.inputs])
+    for place, name in enumerate((*found, *map(names.of, ports))):
+        yield name, np.array(request.get_output_tensor(place).data)

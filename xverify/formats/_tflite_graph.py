@@ -1,9 +1,8 @@
 """The main graph of a TensorFlow Lite file as an ONNX graph of the same meaning, so that it is evaluated in float64 as those are.
 
-Every operator becomes one node or a few. The last of them has the name of the operator, and makes the values that LiteRT has
-for its outputs under their names; values between have no counterpart in LiteRT. The axes of images are turned for ONNX's
-convolutions and turned back behind them. An operator on quantised values is one on the real numbers that they stand for, whose
-result is rounded to steps. An operator without a translation becomes a node of another domain.
+The last node of an operator has its name, and makes the values that LiteRT has for its outputs under their names; values between
+have no counterpart in LiteRT. The axes of images are turned for ONNX's convolutions and turned back behind them. An operator on
+quantised values is one on the real numbers that they stand for, whose result is rounded to steps.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from xverify.errors import Unsupported
+from xverify.formats._graph_writer import GraphWriter, Untranslated
 from xverify.formats._tflite_nodes import LEFT_OUT, Operator
 from xverify.framework.adapter import Array
 
 if TYPE_CHECKING:
     from xverify.formats.tflite import Detail
 
-DOMAIN, OPSET = "tflite", 21  # the first operator set that quantises to 16 bits
+DOMAIN = "tflite"
 WHOLE = (
     "/whole numbers"  # ends the name of a quantised input or output that the file is given, or returns, as real numbers
 )
@@ -30,11 +29,7 @@ WHOLE = (
 PLAIN = ("DEQUANTIZE", "GATHER", "EMBEDDING_LOOKUP")
 
 
-class Untranslated(Exception):
-    """There is no translation of an operator, or of one with these settings or inputs."""
-
-
-class Writer:
+class Writer(GraphWriter):
     """Collects the nodes and constants of an ONNX graph.
 
     details: number of a tensor -> what LiteRT tells about it after it computed. names: number -> name of its value.
@@ -42,12 +37,9 @@ class Writer:
     """
 
     def __init__(self, details: Mapping[int, Detail], names: Mapping[int, str], constants: Mapping[int, Array]) -> None:
+        super().__init__()
         self.details, self.names, self.constants = details, names, constants
-        self.nodes: list[Any] = []
-        self.arrays: dict[str, Any] = {}
         self.reals: dict[int, str] = {}  # the real numbers of quantised tensors, within one operator
-        self.place = ""  # name of the operator that is being translated
-        self.count = 0
 
     # -- what the operator is given -----------------------------------------------------------------------------------
 
@@ -89,7 +81,7 @@ class Writer:
             return ""
         name = self.names[index]
         if index in self.constants and name not in self.arrays:
-            self.arrays[name] = numpy_helper.from_array(np.ascontiguousarray(self.constants[index]), name)
+            self.array(self.constants[index], None, name)
         return name
 
     def constant(self, index: int) -> Array:
@@ -103,38 +95,6 @@ class Writer:
         return [int(each) for each in self.constant(index).reshape(-1)]
 
     # -- what is written ----------------------------------------------------------------------------------------------
-
-    def fresh(self) -> str:
-        """A name for a value between two nodes."""
-        self.count += 1
-        return f"{self.place}/{self.count}"
-
-    def array(self, values: Any, dtype: Any = np.int64) -> str:
-        """A new constant. Returns its name."""
-        name = self.fresh()
-        self.arrays[name] = numpy_helper.from_array(np.asarray(values, dtype), name)
-        return name
-
-    def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        """Add a node of ONNX. Returns the name of its output, or of its first one."""
-        names = [self.fresh() for _ in range(outputs)]
-        kept = {name: value for name, value in attributes.items() if value is not None}
-        self.nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], **kept))
-        return names[0]
-
-    def turned(self, value: str, *order: int) -> str:
-        """A value with its axes in another order."""
-        if value not in self.arrays:
-            return self.add("Transpose", value, perm=list(order))
-        name = f"{value} {list(order)}"
-        if name not in self.arrays:
-            array = numpy_helper.to_array(self.arrays[value]).transpose(order)
-            self.arrays[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
-        return name
-
-    def shaped(self, value: str, shape: Sequence[int]) -> str:
-        """A value in another shape."""
-        return self.add("Reshape", value, self.array(shape), allowzero=1 if 0 in shape else None)
 
     def translate(self, operator: Operator, translate: Any, activation: Any) -> None:
         """Add the nodes of an operator.
@@ -165,29 +125,13 @@ class Writer:
             return
         for value, index in zip(values, operator.outputs):
             if index != LEFT_OUT:
-                self._name(begin, operator.name, value, self.names[index])
+                self.named(begin, operator.name, value, self.names[index])
 
     def _is_mixed(self, operator: Operator) -> bool:
         """Whether weights are quantised and values are not: LiteRT then quantises the values itself, in a way of its own."""
         first = operator.inputs[0] if operator.inputs else LEFT_OUT
         plain = first != LEFT_OUT and self.is_float(first) and not self.quantised(first)
         return plain and operator.kind not in PLAIN and any(map(self.quantised, operator.inputs[1:]))
-
-    def _name(self, begin: int, operator: str, value: str, name: str) -> None:
-        """Give the value of an output its name, and the node that makes it that of the operator."""
-        node = self.rename(value, name, begin)
-        if node is None:
-            self.nodes.append(helper.make_node("Identity", [value], [name], name=operator))
-        else:
-            node.name = operator
-
-    def rename(self, value: str, name: str, begin: int = 0) -> Any:
-        """Give a value that no other node takes another name. Returns its node, of those from ``begin`` on; None without one."""
-        for node in self.nodes[begin:]:
-            if value in node.output:
-                node.output[list(node.output).index(value)] = name
-                return node
-        return None
 
 
 def translations() -> Mapping[str, Any]:
@@ -217,12 +161,8 @@ def written(
     for index, name in outputs.items():
         if name != writer.names[index]:
             writer.rename(writer.steps("DequantizeLinear", writer.value(index), index), name)
-    sides = [list(_described(writer, each)) for each in (inputs, outputs)]
-    used = {name for node in writer.nodes for name in node.input} | set(outputs.values())
-    arrays = [array for name, array in writer.arrays.items() if name in used]
-    graph = helper.make_graph(writer.nodes, "main", *sides, arrays)
-    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+    given, returned = (list(_described(writer, each)) for each in (inputs, outputs))
+    return writer.model(given, returned, DOMAIN)
 
 
 def _described(writer: Writer, side: Mapping[int, str]) -> Iterator[Any]:
@@ -234,9 +174,3 @@ def _described(writer: Writer, side: Mapping[int, str]) -> Iterator[Any]:
         yield helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), writer.shape(index))
         if index in writer.constants:  # an output that no operator makes
             writer.value(index)
-
-
-def save(model: Any, path: Any) -> None:
-    """Write a model into a file, with large weights beside it."""
-    large = model.ByteSize() > 2**30
-    onnx.save(model, path, save_as_external_data=large, location=f"{path.name}.data" if large else None)

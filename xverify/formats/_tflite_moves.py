@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from xverify.formats._tflite_graph import Untranslated, Writer
+from xverify.formats._graph_writer import Untranslated
+from xverify.formats._tflite_graph import Writer
 from xverify.formats._tflite_nodes import Operator
 from xverify.formats._tflite_translation import given, narrowed, translation
 

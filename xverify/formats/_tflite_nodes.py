@@ -150,7 +150,8 @@ def _settings(operator: Operator) -> Iterator[tuple[str, Any]]:
 
 def write_onnx(framework: Adapter, model: LiteModel, inputs: Mapping[str, Any], path: Path) -> dict[str, str]:
     """Write the main graph as an ONNX file of the same meaning: name of an operator -> its kind."""
-    from xverify.formats._tflite_graph import Writer, save, written
+    from xverify.formats._graph_writer import save
+    from xverify.formats._tflite_graph import Writer, written
 
     run = Run.of(framework, model, inputs)
     given, returned = (

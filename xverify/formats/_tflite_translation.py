@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import helper
 
-from xverify.formats._tflite_graph import Untranslated, Writer
+from xverify.formats._graph_writer import Untranslated
+from xverify.formats._tflite_graph import Writer
 from xverify.formats._tflite_nodes import Operator
 
 Translation = Callable[[Writer, Operator], "str | Sequence[str]"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from xverify import reading
 from xverify.errors import UsageError
@@ -16,6 +18,7 @@ _CONSTANT = re.compile(rb"<data\b[^>]*\boffset=\"(\d+)\"[^>]*\bsize=\"(\d+)\"")
 class Adapter(OnOpenVINO):
     name = "openvino-ir"
     title = "OpenVINO IR"
+    writes_onnx = True
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -47,3 +50,15 @@ class Adapter(OnOpenVINO):
                 f"{path.name}: its weights reach up to byte {max(ends)} of {weights.name}, which has "
                 f"{weights.stat().st_size} bytes: it is truncated"
             )
+
+    def write_onnx(self, model: Any, inputs: Mapping[str, Any], path: Path) -> dict[str, str]:
+        from xverify.formats._openvino_graph import write_onnx
+
+        return write_onnx(self, model, inputs, path)
+
+    def node_values(
+        self, model: Any, inputs: Mapping[str, Any], folder: Path, graph: Path | None = None
+    ) -> dict[str, str]:
+        from xverify.formats._openvino_graph import node_values
+
+        return node_values(self, model, inputs, folder)

@@ -79,6 +79,7 @@ class Adapter(ModelFile, OnArrays):
     modes = {"xnnpack": xnnpack, "builtin": builtin, "reference": reference}
     implicit_mode = "xnnpack"
     writes_onnx = True
+    channels_last = True
 
     def __init__(self, threads: int, device: str) -> None:
         from ai_edge_litert import interpreter
