@@ -21,6 +21,7 @@ COARSE, COARSE_BITS, FEW_BITS = 4.0, 2.0, 4
 WIDE = 4.0  # how many times wider than its values a range of inputs is told, when others are not as wide
 LEAST = 0.1  # decibels; what costs less is told as less than this
 SHOWN = 3  # scales that a reason names
+UNRANKED = "layers are ranked between ONNX files and quantised OpenVINO files only"
 
 
 def quantisation_of(
@@ -35,12 +36,12 @@ def quantisation_of(
         return None
     error = dict((converted.exact or converted.judged).figures)
     kernel = dict(runtime.figures) if runtime else {}
-    if sides.onnx_pair is None:
-        return Quantisation(error=error, kernel=kernel, stopped="layers are ranked between two ONNX files only")
-    graphs, against = sides.onnx_pair
+    if sides.graph_pair is None:
+        return Quantisation(error=error, kernel=kernel, stopped=UNRANKED)
+    graphs, against, file, reference = sides.graph_pair
     question = RankLayers(
-        file=str(sides.opened.path.resolve()),
-        reference=str(against.path.resolve()),
+        file=file,
+        reference=reference,
         inputs=str(sides.computed.inputs),
         reference_inputs=str(against.worker.folder / "inputs.npz"),
         case=CASE,
