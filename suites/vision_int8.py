@@ -85,11 +85,11 @@ def _word(rows: Sequence[Row]) -> str:
         return "EQUAL"
     if worst == Verdict.DRIFT:
         return "DRIFT"
-    coarse = all(_of(row) <= Verdict.DRIFT or (row.task == "conversion" and _is_coarse(row)) for row in rows)
-    return "coarse" if coarse else "wrong"
+    return "coarse" if all(_of(row) <= Verdict.DRIFT or _is_coarse(row) for row in rows) else "wrong"
 
 
 def _is_coarse(row: Row) -> bool:
+    """Whether an answer is UNTESTED because of its noise alone."""
     tensors = row.error.tensors if row.error is not None and row.error.verdict == Verdict.UNTESTED else ()
     return bool(tensors) and all(each.noise_ratio is not None and each.noise_ratio <= WITHIN for each in tensors)
 
