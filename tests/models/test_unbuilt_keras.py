@@ -91,6 +91,59 @@ def test_a_subclassed_model_is_called_once_before_its_weights_are_read(xverify, 
     assert judged == dict.fromkeys(["embedding", "conv", "fc", "(output) y"], "EQUAL")
 
 
+LIST = KERAS.replace("def call(self, tokens, image):", "def call(self, inputs):\n        tokens, image = inputs")
+MAPPING = KERAS.replace(
+    "def call(self, tokens, image):", "def call(self, x):\n        tokens, image = x['tokens'], x['image']"
+)
+ZEROS = '{"tokens": ops.zeros((3, 7), "int32"), "image": ops.zeros((3, 5, 6, 3))}'
+CALLED = MAPPING.replace("return Net()", f"model = Net()\n    model({ZEROS})\n    return model")
+# The order of the mapping is not that of the spec.
+FUNCTIONAL = """
+import keras
+from keras import layers, ops
+
+
+def build():
+    image, tokens = keras.Input((5, 6, 3)), keras.Input((7,), dtype="int32")
+    x = ops.mean(layers.Embedding(11, 6, name="embedding")(tokens), 1)
+    y = ops.mean(layers.Conv2D(5, 3, activation="relu", name="conv")(image), (1, 2))
+    y = layers.Dense(4, name="fc")(ops.concatenate([x, y], 1))
+    return keras.Model({"image": image, "tokens": tokens}, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("subject", "port"),
+    [
+        *(("tensorflow:graph", port) for port in (LIST, MAPPING, CALLED, FUNCTIONAL)),
+        *(("keras-jax", port) for port in (MAPPING, FUNCTIONAL)),
+    ],
+)
+def test_a_model_may_take_all_inputs_in_a_list_or_a_mapping(xverify, tmp_path, subject, port):
+    row = run(xverify, tmp_path, subject, port, SPEC, TORCH, "--no-timing")
+    assert (row["error"] or {}).get("verdict") == "EQUAL", row["reason"]
+    judged = {layer["layer"]: layer["verdict"] for layer in row["error"]["layers"]["layers"]}
+    assert judged == dict.fromkeys(["embedding", "conv", "fc", "(output) y"], "EQUAL")
+
+
+@pytest.mark.parametrize(
+    ("port", "says"),
+    [
+        (
+            LIST.replace("tokens, image = inputs", "tokens = inputs.missing"),
+            "it takes neither a list nor a mapping of 'tokens', 'image'",
+        ),
+        (MAPPING.replace("x['tokens']", "x['words']"), "KeyError: words ("),
+        (
+            FUNCTIONAL.replace('"tokens": tokens', '"words": tokens'),
+            "mapping of 'image', 'words'; the inputs of spec.py are 'tokens'",
+        ),
+    ],
+)
+def test_inputs_that_a_model_does_not_take_are_told(xverify, tmp_path, port, says):
+    assert says in run(xverify, tmp_path, "tensorflow:eager", port, SPEC, TORCH, "--no-timing")["reason"]
+
+
 @pytest.mark.parametrize("subject", ["tensorflow:eager", "keras-torch"])
 def test_a_dropped_bias_of_a_subclassed_model_is_found(xverify, tmp_path, subject):
     port = KERAS.replace("ops.relu(self.conv(image))", "ops.relu(self.conv(image) - self.conv.bias)")

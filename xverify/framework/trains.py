@@ -27,6 +27,7 @@ class Setup:
     loss_scale: what ``backward`` multiplies the loss by; the gradients that it returns are divided by it again.
     zeros: returns zeros in place of the native inputs, in float64 where it is given True; None: nothing is known about the inputs.
         ``build`` calls a model with them that has no weights before its first call.
+    inputs: the names of the inputs, in the order of the spec.
     disk: a folder in which models keep large parameters; None: in memory. Only a reference needs it.
     """
 
@@ -34,6 +35,7 @@ class Setup:
     precision: str = "float32"
     loss_scale: float = 1.0
     zeros: Callable[[bool], tuple[Any, ...]] | None = None
+    inputs: tuple[str, ...] = ()
     disk: Path | None = None
 
 

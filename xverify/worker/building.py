@@ -126,6 +126,7 @@ class Building(Group):
             loss,
             request.precision,
             zeros=partial(state.zeros, request.sizes) if request.sizes else None,
+            inputs=tuple(request.inputs),
             disk=Path(request.disk) if request.disk else None,
         )
 

@@ -55,7 +55,7 @@ def reason(error: BaseException, folder: Path | None = None) -> str:
 
 def described(error: BaseException) -> str:
     """The kind of an error and its cause: ``ValueError: mat1 and mat2 shapes cannot be multiplied``."""
-    kind, text = type(error).__name__, NOISE.sub("", str(error))
+    kind, text = type(error).__name__, NOISE.sub("", _text(error))
     jittor = JITTOR.search(text)
     lines = [jittor[1].strip()] if jittor and jittor[1].strip() else _without_wrappers(text)
     if not lines:
@@ -65,6 +65,12 @@ def described(error: BaseException) -> str:
         kind, lines[0] = match[1].rpartition(".")[2], match[2]
     cause = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
     return f"{kind}: {cause if len(cause) <= LONGEST else cause[:LONGEST] + ' ...'}"
+
+
+def _text(error: BaseException) -> str:
+    """The text of an error; that of a KeyError is otherwise written in quotes, with its line breaks as characters."""
+    lines = isinstance(error, KeyError) and error.args and "\n" in str(error.args[0])
+    return str(error.args[0] if lines else error)
 
 
 def _without_wrappers(text: str) -> list[str]:

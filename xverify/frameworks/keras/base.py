@@ -10,14 +10,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from xverify.errors import Unsupported
+from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import lower_dtype
 from xverify.framework.structures import map_leaves
 from xverify.framework.training import BackwardPass, Batch
+from xverify.frameworks.keras import calling
 from xverify.frameworks.keras.own_step import watched_updates
 from xverify.weights import tensorflow as weights
 from xverify.weights.tensorflow import NamedVariable
@@ -68,6 +70,8 @@ class Keras(Framework):
     channels_last = True
     # The value of KERAS_BACKEND.
     backend: ClassVar[str]
+    # How each subclassed model takes its inputs.
+    arguments: ClassVar[WeakKeyDictionary[Any, calling.Arguments]] = WeakKeyDictionary()
 
     @classmethod
     def variables(cls, threads: int, device: str) -> dict[str, str]:
@@ -83,13 +87,32 @@ class Keras(Framework):
         keras.config.set_floatx("float64" if float64 else "float32")
         keras.config.set_dtype_policy("float64" if float64 else policy)
         try:
-            model = self.define(source, options)
-            if self.setup.zeros is not None and isinstance(model, keras.layers.Layer) and not model.built:
-                self.forward(model)(*self.setup.zeros(float64))  # its layers make their weights in the first call
-            return model
+            return self._called(lambda: self.define(source, options), float64)
         finally:
             keras.config.set_floatx(previous)
             keras.config.set_dtype_policy(previous)
+
+    def _called(self, define: Callable[[], Any], float64: bool) -> Any:
+        """Build a model, note how a subclassed one takes its inputs, and call it on zeros where it has no weights before.
+
+        A way of calling that it does not take is followed by the next one, with a new model.
+        """
+        model = define()
+        if self.setup.zeros is None or not calling.is_layer(model) or calling.is_functional(model):
+            return model
+        refused: list[tuple[str, Exception]] = []
+        for way, arguments in list(calling.of_call(model, self.setup.inputs)):
+            model = define() if refused else model
+            self.arguments[model] = arguments
+            if model.built:
+                return model
+            try:
+                self.forward(model)(*self.setup.zeros(float64))
+                return model
+            except calling.WRONG_FORM as error:
+                refused.append((way, error))
+        ways = " nor ".join(way for way, _ in refused)
+        raise Failed(f"the model cannot be called: it takes neither {ways}") from refused[0][1]
 
     def forward(self, model: Any, training: bool = False) -> Any:
         """The model as a function of its inputs. training: in training mode instead of inference mode."""
@@ -97,9 +120,8 @@ class Keras(Framework):
 
         if not isinstance(model, keras.Model):
             return model
-        if isinstance(model, keras.src.models.functional.Functional):
-            return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs), training=training)
-        return lambda *inputs: model(*inputs, training=training)
+        arguments = self._arguments(model)
+        return lambda *inputs: model(*arguments(inputs), training=training)
 
     def user_call(self, model: Any) -> Callable[..., Any] | None:
         """``model(x)``: without the argument ``training``, which overrides what the layers themselves say."""
@@ -107,9 +129,14 @@ class Keras(Framework):
 
         if not isinstance(model, keras.Model):
             return None
-        if isinstance(model, keras.src.models.functional.Functional):
-            return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs))
-        return lambda *inputs: model(*inputs)
+        arguments = self._arguments(model)
+        return lambda *inputs: model(*arguments(inputs))
+
+    def _arguments(self, model: Any) -> calling.Arguments:
+        """How a model takes its inputs."""
+        if calling.is_functional(model):
+            return calling.of_functional(model, self.setup.inputs)
+        return self.arguments.get(model, calling.one_by_one)
 
     def precisions(self, model: Any) -> dict[str, str]:
         import keras
