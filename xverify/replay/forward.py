@@ -41,6 +41,7 @@ from .inputs import Given, InputJudge, NeedsFloor, glue_floors
 from .outputs import Compared, OutputJudge
 from .padding import without_padding
 from .passed_on import PassedOn
+from .positions import UsedPositions
 from .tape import Tape
 from .tensors import Capture, Floors, Place, equal
 
@@ -104,8 +105,9 @@ class Replay:
         self.passed_on = PassedOn()
         self.calls = CallMatcher(capture, lambda: count_calls(models, self.inputs), self.passed_on)
         self.blame = Blame(models, capture)
-        self.input_judge = InputJudge(models, capture, self.blame, self.glue, self.passed_on)
-        self.output_judge = OutputJudge(models, capture, self.meter, self.fused, self.causes)
+        used = UsedPositions(models, lambda: self.inputs)
+        self.input_judge = InputJudge(models, capture, self.blame, self.glue, self.passed_on, used)
+        self.output_judge = OutputJudge(models, capture, self.meter, self.fused, self.causes, used)
         self.findings: list[Finding] = []
         self.compared: Counter[str] = Counter()
         self.missing: Counter[str] = Counter()
@@ -171,7 +173,7 @@ class Replay:
             self.stopped,
             (
                 *self.fused.notes(),
-                *self.output_judge.first_positions.values(),
+                *self.output_judge.positions.values(),
                 *self.calls.notes(),
                 *self.causes.notes(),
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from .glue import GlueCode
 from .layout import nearest
 from .padding import padded_image
 from .passed_on import PassedOn
+from .positions import UsedPositions
 from .tensors import Capture, Floors, Place, equal, same_in_float64
 
 
@@ -57,10 +59,23 @@ class Given:
 
 
 class InputJudge:
-    """Judges the inputs of the layers of one capture. passed_on: the captured outputs that the exact pass was given."""
+    """Judges the inputs of the layers of one capture.
 
-    def __init__(self, models: Models, capture: Capture, blame: Blame, glue: GlueCode, passed_on: PassedOn) -> None:
+    passed_on: the captured outputs that the exact pass was given.
+    used: tells which positions of a convolution's output the reference uses.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        capture: Capture,
+        blame: Blame,
+        glue: GlueCode,
+        passed_on: PassedOn,
+        used: UsedPositions,
+    ) -> None:
         self.models, self.capture, self.blame, self.glue, self.passed_on = models, capture, blame, glue, passed_on
+        self.used = used
 
     def judge(self, pauses: list[Pause], files: Sequence[str]) -> Given:
         """Judge the inputs of one call. files: the captured inputs. Where one is wrong, the first finding says what never ran."""
@@ -111,7 +126,8 @@ class InputJudge:
                 given.wrong.append((fitting[1], exact))
             given.inputs.append(exact if same else as_float64(fitting[1]))
             return fitting[0]
-        padded = padded_image(same_kind, exact, layer, self.capture.channels_last)
+        only = partial(self.used.only, place.layer, place.call)
+        padded = padded_image(same_kind, exact, layer, self.capture.channels_last, only)
         if padded is None:
             given.inputs.append(exact)
             given.joined = given.joined or _why_joined(same_kind, exact)

@@ -15,12 +15,12 @@ from ..framework.capture import LayerCall
 from ..verdict.findings import OUTPUT, Finding
 from .causes import Causes
 from .difference import Difference
-from .first_positions import NEAR, fewer, filled, in_words, only_first
 from .floors import FloorMeter
 from .fused import FusedLayer, FusedLayers, fused_activations
 from .inputs import Given
 from .layout import nearest
 from .padding import cropped_image
+from .positions import NEAR, Part, UsedPositions, only_part, part_of
 from .tensors import Capture, Floors, Place, judge
 
 
@@ -62,12 +62,21 @@ class Compared:
 class OutputJudge:
     """Judges the outputs of the layers of one capture.
 
-    first_positions: convolution of which the port returns the first positions only -> a sentence that says so.
+    used: tells which positions the reference uses.
+    positions: convolution of which the port returns a part of the positions -> a sentence that says which.
     """
 
-    def __init__(self, models: Models, capture: Capture, meter: FloorMeter, fused: FusedLayers, causes: Causes) -> None:
+    def __init__(
+        self,
+        models: Models,
+        capture: Capture,
+        meter: FloorMeter,
+        fused: FusedLayers,
+        causes: Causes,
+        used: UsedPositions,
+    ) -> None:
         self.models, self.capture, self.meter, self.fused, self.causes = models, capture, meter, fused, causes
-        self.first_positions: dict[str, str] = {}
+        self.used, self.positions = used, dict[str, str]()
 
     def judge(self, pause: Pause, files: LayerCall, given: Given) -> Compared | None:
         """Judge what a layer computes from what it was given.
@@ -79,9 +88,9 @@ class OutputJudge:
         floors = self.meter.measure(pause.layer, args, flatten(result))
         matched = self._match(files.outputs, floors, layer)
         if floors and not matched:
-            first = self._first_positions(pause, files, given, args, result)
-            if first is not None:
-                return first
+            part = self._part_of_positions(pause, files, given, args, result)
+            if part is not None:
+                return part
         self.causes.computed(pause.layer, args, floors)
         if floors and not matched:
             return self._other_shape(pause, files, floors, args) if given.matched else None
@@ -142,38 +151,51 @@ class OutputJudge:
         self.causes.of_layer(Difference(finding, captured, floors[0], axis, terms), args)
         return Compared(None, floors, [], [finding], [], [])
 
-    def _first_positions(self, pause: Pause, files: LayerCall, given: Given, args: Any, result: Any) -> Compared | None:
-        """Compare the first positions of a convolution's output with those that were captured.
+    def _part_of_positions(
+        self, pause: Pause, files: LayerCall, given: Given, args: Any, result: Any
+    ) -> Compared | None:
+        """Compare some positions of a convolution's output with those that were captured.
 
         args: of the call, in float64. result: the exact output of the reference's layer.
-        Returns None where the captured output has not these positions, as far as its shape and values tell.
+        Returns None where the captured output has no such positions, as far as its shape and values tell.
         """
         name, exact = pause.layer, flatten(result)[0]
-        layer, captured = self.models.layers[name], self.capture.load_all(files.outputs)
-        sizes = fewer(captured, exact, layer, self.capture.channels_last)
-        if sizes is None:
+        part = self._part(pause, self.capture.load_all(files.outputs), exact)
+        if part is None:
             return None
-        with only_first(self.models, name, exact.shape, sizes):
+        with only_part(self.models, name, exact.shape, part):
             finding = self.judge(pause, files, given)
-        if finding is None or not self._are_first(finding, name, given):
+        if finding is None or not self._are_these(finding, name, given):
             return None
-        self.first_positions[name] = in_words(name, sizes, exact.shape[2:])
+        self.positions[name] = part.in_words(name, exact.shape[2:])
         first, fused = finding.differences[0], finding.fused
         if fused is not None:
-            fused = self._with_all_positions(fused, args)
-        whole = replace(first, captured=filled(exact, first.captured))
+            fused = self._with_all_positions(fused, args, part)
+        whole = replace(first, captured=part.filled(exact, first.captured))
         return replace(finding, result=result, differences=[whole], files=[""], fused=fused)
 
-    def _are_first(self, found: Compared, name: str, given: Given) -> bool:
+    def _part(self, pause: Pause, captured: Sequence[Tensor], exact: Tensor) -> Part | None:
+        """The positions that a captured output has; those that are not the first ones are all that the reference uses."""
+        layer = self.models.layers[pause.layer]
+        activations = fused_activations(layer, exact.dim())
+        part = part_of(captured, exact, layer, self.capture.channels_last, activations)
+        if part is None or part.first or self.used.only(pause.layer, pause.call, part):
+            return part
+        return Part((0,) * len(part.sizes), part.sizes)
+
+    def _are_these(self, found: Compared, name: str, given: Given) -> bool:
         """Whether the captured values are these positions: right ones, or wrong ones of a layer that fits otherwise."""
         if found.differences[0].equal or found.fused is not None:
             return True
         near = (found.findings[0].rel_rms or 1.0) < NEAR
         return not given.joined and (name in self.causes.explained or near)
 
-    def _with_all_positions(self, fused: FusedLayer, args: Any) -> FusedLayer:
-        """A call of a layer that ends in an activation with all positions. args: of the call, in float64."""
+    def _with_all_positions(self, fused: FusedLayer, args: Any, part: Part) -> FusedLayer:
+        """A call of a layer that ends in an activation with all positions.
+
+        args: of the call, in float64. part: the positions that were captured.
+        """
         results = self.fused.in_each_pass(fused.layer, args, fused.forward)
         exact = flatten(results[0])[0]
         activation = fused_activations(self.models.layers[fused.layer], exact.dim())[fused.activation]
-        return replace(fused, captured=filled(activation(exact), fused.captured), results=results)
+        return replace(fused, captured=part.filled(activation(exact), fused.captured), results=results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ..float64.replaced import replaced
 from .layout import distance
+from .positions import CONVOLUTIONS, Part
 
 Pads = tuple[tuple[int, int], ...]  # (before, behind) of each spatial axis
 
 CLOSE = 1e-3  # relative distance of an image that is only rounded otherwise
 MOST_CROPPED = 16  # rows of one axis
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 POOLS = (nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd)
 
 
@@ -39,9 +39,16 @@ class PaddedImage:
 
 
 def padded_image(
-    captured: Sequence[Tensor], exact: Tensor, layer: nn.Module, channels_last: bool
+    captured: Sequence[Tensor],
+    exact: Tensor,
+    layer: nn.Module,
+    channels_last: bool,
+    only: Callable[[Part], bool],
 ) -> PaddedImage | None:
-    """The captured tensor that is this image of the reference with padding around it; None where there is none."""
+    """The captured tensor that is this image of the reference with padding around it; None where there is none.
+
+    only: tells whether the reference uses no positions of the layer's output but these.
+    """
     if not isinstance(layer, (*CONVOLUTIONS, *POOLS)) or exact.dim() < 3:
         return None
     geometry = _Geometry.of(layer, exact)
@@ -55,7 +62,8 @@ def padded_image(
             tensor,
             whole,
             inside,
-            geometry.problem(pads, isinstance(layer, CONVOLUTIONS)) or _wrong_border(layer, whole, inside, geometry),
+            geometry.problem(pads, only if isinstance(layer, CONVOLUTIONS) else None)
+            or _wrong_border(layer, whole, inside, geometry, pads),
         )
     return None
 
@@ -122,20 +130,30 @@ class _Geometry:
         padded = [size + sum(pad) for size, pad in zip(self.image, self.pads)]
         return [(size - k) // stride * stride + k for size, k, stride in zip(padded, self.kernel, self.stride)]
 
-    def problem(self, pads: Pads, first: bool) -> str:
+    def problem(self, pads: Pads, only: Callable[[Part], bool] | None) -> str:
         """How other pads differ; "" when the layer reads the same rows and returns as many.
 
-        first: whether it may also return less, which are then the first of these.
+        only: it may also return a part of them, which is the first one or of which this is true; None: it may not.
         """
-        results = []
-        for chosen in (pads, self.pads):
-            padded = [size + sum(pad) for size, pad in zip(self.image, chosen)]
-            results.append([(size - k) // stride for size, k, stride in zip(padded, self.kernel, self.stride)])
-        before = [[pad[0] for pad in chosen] for chosen in (pads, self.pads)]
-        fits = results[0] == results[1] or (first and all(mine <= other for mine, other in zip(*results)))
-        if fits and before[0] == before[1]:
+        mine, whole = self._results(pads), self._results(self.pads)
+        skipped = self.skipped(pads)
+        if mine == whole and not any(skipped):
+            return ""
+        starts = [rows // stride for rows, stride in zip(skipped, self.stride)]
+        inside = all(start >= 0 and start + size <= more for start, size, more in zip(starts, mine, whole))
+        on_grid = all(rows % stride == 0 for rows, stride in zip(skipped, self.stride))
+        if only is not None and inside and on_grid and (not any(starts) or only(Part(tuple(starts), mine))):
             return ""
         return f"the port pads its image by {_written(pads)} (before and behind each axis), the reference by {_written(self.pads)}"
+
+    def skipped(self, pads: Pads) -> list[int]:
+        """The rows before the image that these pads lack."""
+        return [own[0] - pad[0] for own, pad in zip(self.pads, pads)]
+
+    def _results(self, pads: Pads) -> tuple[int, ...]:
+        """The sizes of what the layer returns for an image with these pads."""
+        padded = (size + sum(pad) for size, pad in zip(self.image, pads))
+        return tuple((size - k) // stride + 1 for size, k, stride in zip(padded, self.kernel, self.stride))
 
 
 def _each(value: Any, axes: int) -> tuple[int, ...]:
@@ -170,7 +188,7 @@ def _offsets(whole: Tensor, exact: Tensor, extra: Sequence[int], expected: Seque
     return best if off(best) < 0.1 * off(usual) else usual
 
 
-def _wrong_border(layer: Any, whole: Tensor, inside: Tensor, geometry: _Geometry) -> str:
+def _wrong_border(layer: Any, whole: Tensor, inside: Tensor, geometry: _Geometry, pads: Pads) -> str:
     """How the values of a right padding differ from those that the reference's layer pads with; "" when they do not."""
     used = [slice(0, rows) for rows in geometry.used()]
     flat = [pad for pads in reversed(geometry.pads) for pad in pads]
@@ -180,7 +198,8 @@ def _wrong_border(layer: Any, whole: Tensor, inside: Tensor, geometry: _Geometry
         right = nn.functional.pad(inside, flat, value=border)
     else:
         right = nn.functional.pad(inside, flat, mode=mode)
-    given, right = _part(whole, used), _part(right, used)
+    given, right = whole, _part(_part(right, used), [slice(rows, None) for rows in geometry.skipped(pads)])
+    given = _part(given, [slice(0, rows) for rows in right.shape[2:]])
     if given.shape != right.shape:  # rows behind the image that the reference pads and the port leaves out are not used
         sides = [slice(0, min(a, b)) for a, b in zip(given.shape[2:], right.shape[2:])]
         given, right = _part(given, sides), _part(right, sides)

@@ -141,6 +141,24 @@ def test_positions_that_the_reference_uses_are_missed(xverify, tmp_path):
     assert (verdict, next(iter(wrong))) == ("DIFFERENT", "fc")
 
 
+SAME = KERAS.replace('"causal", dilation_rate=2', '"same", dilation_rate=2')
+MIDDLE = TORCH.replace("self.second(x)[..., :-4]", "self.second(x)[..., 2:-2]")
+
+
+def test_positions_in_the_middle_are_compared_where_the_reference_uses_these_alone(xverify, tmp_path):
+    verdict, wrong, layers = run(xverify, tmp_path, "tensorflow", SAME, MIDDLE)
+    assert (verdict, wrong, layers["missing"]) == ("EQUAL", {}, [])
+    assert layers["notes"][1] == (
+        "the output of second has the positions 2 to 13 of 16 of the reference's, counted from 0, and was compared with these"
+    )
+
+
+@pytest.mark.parametrize("kept", ["2:", ":-2", ":-4"])
+def test_positions_in_the_middle_are_wrong_where_the_reference_uses_others(xverify, tmp_path, kept):
+    verdict, wrong, _ = run(xverify, tmp_path, "tensorflow", SAME, MIDDLE.replace("2:-2", kept))
+    assert (verdict, next(iter(wrong))) == ("DIFFERENT", "second")
+
+
 def test_an_image_that_is_cropped_in_one_axis_is_equal(xverify, tmp_path):
     verdict, wrong, layers = run_images(xverify, tmp_path, PORT)
     assert (verdict, wrong, layers["missing"]) == ("EQUAL", {}, [])
