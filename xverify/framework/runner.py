@@ -73,6 +73,8 @@ class Runner:
     blocking: bool = False
     # Whether layers take and return images as N,H,W,C.
     channels_last: ClassVar[bool] = False
+    # Whether it has tensors without axes; where it has none, an output of shape (1,) stands for one.
+    scalars: ClassVar[bool] = True
 
     def __init_subclass__(cls, **more: Any) -> None:
         """A class with a ``wait`` of its own is waited for, unless it says itself that its calls return computed outputs."""

@@ -90,6 +90,7 @@ class Build(Request[Built]):
     mode: the mode in which the model will run; None: build it without the options of any mode.
     expected: canonical name -> shape of the reference's weights, for the messages about a model that has others.
     objective: the loss that the model is trained with; None: the mean cross-entropy of its only output.
+    scalars: the outputs that have no axes.
     sizes: name of an input -> its size, for a model that has no weights before its first call; {}: it is not called.
     precision: in which the model computes in training; its weights stay in float32.
     disk: a folder in which the models that this process builds keep large parameters, so that the system can free the memory of
@@ -105,6 +106,7 @@ class Build(Request[Built]):
     mode: str | None = None
     expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
     objective: Objective | None = None
+    scalars: tuple[str, ...] = ()
     sizes: dict[str, InputSize] = field(default_factory=dict)
     precision: str = "float32"
     disk: str | None = None

@@ -326,6 +326,7 @@ def build_question(
         outputs={name: tensor.layout for name, tensor in folder.spec.outputs.items()},
         mode=mode,
         objective=objective_of(folder, reads) if trains else None,
+        scalars=tuple(name for name, tensor in folder.spec.outputs.items() if not tensor.shape),
         sizes={
             name: messages.InputSize(tensor.sized(batch or folder.spec.batch), tensor.dtype)
             for name, tensor in folder.spec.inputs.items()

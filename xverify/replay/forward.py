@@ -174,6 +174,7 @@ class Replay:
             (
                 *self.fused.notes(),
                 *self.output_judge.positions.values(),
+                *self.output_judge.unreduced.values(),
                 *self.calls.notes(),
                 *self.causes.notes(),
             ),
@@ -279,6 +280,8 @@ class Replay:
             return self._step_fused(finding.fused, finding)
         self.findings += self._joined(finding, first, given) if given.joined else finding.findings
         self._note_compared(first)
+        if finding.unreduced:
+            return self.compute_in_each_pass(pauses)
         answers = self._answers(finding.completed())
         for tensor, file in zip(answers[0], finding.files):
             if file:

@@ -33,6 +33,7 @@ class Compared:
     files: of the outputs; "" where an output is a part of what was captured.
     overwritten: which arguments the layer overwrites.
     fused: the call as one of a layer that ends in an activation; None when it does not.
+    unreduced: whether the port reduces the outputs behind its layer, so that each pass computes the layer itself.
     """
 
     result: Any
@@ -42,6 +43,7 @@ class Compared:
     files: list[str]
     overwritten: list[bool]
     fused: FusedLayer | None = None
+    unreduced: bool = False
 
     @property
     def outputs(self) -> list[Tensor]:
@@ -64,6 +66,7 @@ class OutputJudge:
 
     used: tells which positions the reference uses.
     positions: convolution of which the port returns a part of the positions -> a sentence that says which.
+    unreduced: layer whose rows the port reduces by itself -> a sentence that says so.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class OutputJudge:
         used: UsedPositions,
     ) -> None:
         self.models, self.capture, self.meter, self.fused, self.causes = models, capture, meter, fused, causes
-        self.used, self.positions = used, dict[str, str]()
+        self.used, self.positions, self.unreduced = used, dict[str, str](), dict[str, str]()
 
     def judge(self, pause: Pause, files: LayerCall, given: Given) -> Compared | None:
         """Judge what a layer computes from what it was given.
@@ -91,6 +94,9 @@ class OutputJudge:
             part = self._part_of_positions(pause, files, given, args, result)
             if part is not None:
                 return part
+            rows = self._rows(pause, files, args)
+            if rows is not None:
+                return rows
         self.causes.computed(pause.layer, args, floors)
         if floors and not matched:
             return self._other_shape(pause, files, floors, args) if given.matched else None
@@ -150,6 +156,26 @@ class OutputJudge:
         axis, terms = channel_axis(layer, captured.dim()), judged_terms(layer, flatten(args))
         self.causes.of_layer(Difference(finding, captured, floors[0], axis, terms), args)
         return Compared(None, floors, [], [finding], [], [])
+
+    def _rows(self, pause: Pause, files: LayerCall, args: Any) -> Compared | None:
+        """Compare the rows of a table that the port looks up, where the reference has a bag of them.
+
+        The reference's own layer reduces them afterwards, as a part of the glue code. args: of the call, in float64.
+        Returns None where the captured output has another shape than the rows.
+        """
+        layer, captured = self.models.layers[pause.layer], self.capture.load(files.outputs[0])
+        if not isinstance(layer, nn.EmbeddingBag):
+            return None
+        rows = nn.functional.embedding(flatten(args)[0].long(), layer.weight)
+        if captured.shape != rows.shape:
+            return None
+        place = Place(pause.layer, pause.call, 0, type(layer).__name__, OUTPUT)
+        floors = Floors(rows, None, None, unit=self.models.precision.forward_unit(pause.layer))
+        finding = judge(place, captured, floors, 1, rows.dim() - 1)
+        self.unreduced[pause.layer] = (
+            f"{pause.layer} was compared in the rows that it looks up, because the port reduces them in its own code"
+        )
+        return Compared(None, [], [], [finding], [], [], unreduced=True)
 
     def _part_of_positions(
         self, pause: Pause, files: LayerCall, given: Given, args: Any, result: Any

@@ -50,7 +50,7 @@ class Building(Group):
         state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
         state.options = {**request.options, **state.runner.mode_options.get(request.mode or "", {})}
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
-        state.objective = request.objective
+        state.scalars, state.objective = frozenset(request.scalars), request.objective
         state.targets = {TARGET: None} if request.objective is None else request.objective.targets
         state.replay_models, is_file = {}, not isinstance(state.runner, Framework)
         if not is_file:

@@ -37,6 +37,7 @@ class State:
     options: keyword arguments for the model's ``build``.
     names: the framework's table of names.toml.
     inputs, outputs, targets: name -> layout.
+    scalars: the outputs that have no axes in the spec.
     objective: the loss that the model is trained with; None: the mean cross-entropy of its only output.
     arrangement, channels: the weights that the model stores otherwise than the reference, and the layers that have them.
     canonical_names: the framework's own name of a weight -> its canonical name. A weight of ``arrangement`` has the canonical name
@@ -57,6 +58,7 @@ class State:
     inputs: dict[str, str | None] = field(init=False)
     outputs: dict[str, str | None] = field(init=False)
     targets: dict[str, str | None] = field(init=False)
+    scalars: frozenset[str] = frozenset()
     objective: Objective | None = None
     arrangement: Arrangement = field(default_factory=Arrangement)
     channels: Channels = field(default_factory=Channels)
@@ -200,7 +202,8 @@ class State:
                 f"{self.runner.reads()}.py returns a {type(value).__name__} as output {name!r}, and xverify compares "
                 "tensors; return tensors, in tuples, lists, mappings, named tuples or dataclasses, and leave others out"
             )
-        return array
+        one = name in self.scalars and not self.runner.scalars and array.shape == (1,)
+        return array.reshape(()) if one else array
 
     def plain_array(self, value: Any) -> Array | None:
         """A tensor as an array in the framework's own layout; None for any other value, and for a tensor without values."""

@@ -43,6 +43,7 @@ class Adapter(Framework):
     modes = {"eager": eager}
     implicit_mode = "eager"
     layer_method = "execute"
+    scalars = False
     default_modes = ("eager",)
     trains = True
     takes_recipe = True
