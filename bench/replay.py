@@ -45,7 +45,7 @@ def reset_peak() -> float:
 def main(model: str = "resnet50") -> int:
     stepping.return_freed_memory()
     folder = find_model(model)
-    batch = folder.spec.batch
+    batch = folder.spec.items
     adapter = load("torch")(THREADS, "cpu")
     source, options = Source(folder.code), dict(folder.spec.options)
     float32_model, port = adapter.build(source, options), adapter.build(source, options)

@@ -66,7 +66,7 @@ def spec(loss=(), targets=None, **outputs):
             "0 is no class: there are the classes 0 to 4, of which 0 is the blank",
         ),
         (lambda: spec(Loss("cross_entropy", class_weights=(1, 2))), "has 2 class_weights, and 5 classes"),
-        (lambda: spec((), {"x": PLACE}), "targets['x'] has the name of an input or output"),
+        (lambda: spec((), {"x": PLACE}), "targets['x'] has the name of an input"),
         (lambda: spec((), {"t": TensorSpec(("N",), "int64")}), "targets['t'] is int64: give low and high"),
     ],
 )

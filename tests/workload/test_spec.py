@@ -3,6 +3,8 @@ from conftest import SPEC, write_folder
 
 from xverify import ModelSpec, TensorSpec
 from xverify.errors import SpecError, UsageError
+from xverify.reference.request import resolve
+from xverify.workload.options import RunSettings
 from xverify.workload.spec import find_model, load_folder, load_module
 
 
@@ -37,6 +39,38 @@ def test_a_contradictory_tensor_spec_is_refused(arguments, says):
 def test_a_contradictory_model_spec_is_refused(inputs, says):
     with pytest.raises(SpecError, match=says):
         ModelSpec(inputs=inputs, outputs={"y": TensorSpec(("N", 3))})
+
+
+NODES, CLASSES = TensorSpec((30, 6)), TensorSpec((30, 4))
+
+
+def test_without_a_batch_an_item_is_the_whole_input():
+    spec = ModelSpec(inputs={"nodes": NODES}, outputs={"classes": CLASSES}, batch=None)
+    assert (spec.batch, spec.items) == (None, 1)
+    assert NODES.sized(spec.items) == (30, 6)
+
+
+@pytest.mark.parametrize("field", ["inputs", "outputs", "targets"])
+def test_without_a_batch_no_tensor_has_a_batch_axis(field):
+    given = {"inputs": {"nodes": NODES}, "outputs": {"classes": CLASSES}, "targets": {"label": CLASSES}, "loss": "mse"}
+    name = next(iter(given[field]))
+    with pytest.raises(SpecError, match=rf"{field}\['{name}'\] has the batch axis 'N': write a number"):
+        ModelSpec(**{**given, field: {name: TensorSpec(("N", 4))}}, batch=None)
+
+
+def test_without_a_batch_no_other_batch_size_is_taken(tmp_path):
+    spec = SPEC.replace("batch=4", "batch=None").replace('"N"', "3")
+    folder = write_folder(tmp_path / "graph", spec=spec)
+    with pytest.raises(UsageError, match=r"--batch 4: .*spec\.py has batch=None"):
+        resolve(folder, ["numpy"], RunSettings(batch=4))
+    assert resolve(folder, ["numpy"], RunSettings(batch=1))[0].batch == 1
+
+
+def test_a_target_may_have_the_name_of_its_output_but_not_of_an_input():
+    tensors = {"inputs": {"x": TensorSpec(("N", 3))}, "outputs": {"y": TensorSpec(("N", 3))}}
+    ModelSpec(**tensors, targets={"y": TensorSpec(("N", 3))}, loss="mse")
+    with pytest.raises(SpecError, match="has the name of an input"):
+        ModelSpec(**tensors, targets={"x": TensorSpec(("N", 3))}, loss="mse")
 
 
 def test_for_a_misspelt_argument_the_nearest_is_suggested():

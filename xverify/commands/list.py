@@ -68,7 +68,7 @@ def catalogue(refusals: bool = True) -> Catalogue:
                 "name": name,
                 "description": folder.spec.description,
                 "task": folder.spec.task,
-                "batch": folder.spec.batch,
+                "batch": folder.spec.items,
                 "inputs": {key: list(tensor.shape) for key, tensor in folder.spec.inputs.items()},
                 "outputs": {key: list(tensor.shape) for key, tensor in folder.spec.outputs.items()},
                 "frameworks": [key for key, adapter in adapters.items() if offered(folder, adapter)],

@@ -118,7 +118,7 @@ class Conversion:
     def _request(self, folder: ModelFolder) -> Request:
         """The request of a run with the same weights and inputs. Its only subject is the reference."""
         asked, checking = self.settings, self.checking
-        batch = folder.spec.batch
+        batch = folder.spec.items
         if asked.batch is not None and asked.shape and asked.batch != batch:
             raise UsageError(f"--batch {asked.batch}: --shape gives a batch of {batch}")
         probing = asked.weights == PROBE_WEIGHTS

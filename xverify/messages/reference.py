@@ -42,11 +42,11 @@ class Calibrate(Request[None]):
     """Set the batch-norm statistics to those of the first input cases.
 
     path: an array file of input cases.
-    batch: number of items in each case.
+    batch: number of items in each case; None: the inputs have no batch axis, and the first case alone is used.
     """
 
     path: str
-    batch: int
+    batch: int | None
 
 
 @dataclass(frozen=True)

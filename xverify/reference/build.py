@@ -272,7 +272,9 @@ def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ..
         process.phase("calibrating running statistics")
         calibrated = path.with_name("calibrated-weights.npz")
         process.worker.ask(messages.Load(path=str(path)))
-        process.worker.ask(messages_reference.Calibrate(path=str(inputs), batch=request.batch))
+        process.worker.ask(
+            messages_reference.Calibrate(str(inputs), request.batch if process.folder.spec.batch else None)
+        )
         process.worker.ask(messages.Save(path=str(calibrated)))
         npz.save_file(probe.unsettle(npz.OnDisk(calibrated), request.seed), path)
         calibrated.unlink()
@@ -328,7 +330,7 @@ def build_question(
         objective=objective_of(folder, reads) if trains else None,
         scalars=tuple(name for name, tensor in folder.spec.outputs.items() if not tensor.shape),
         sizes={
-            name: messages.InputSize(tensor.sized(batch or folder.spec.batch), tensor.dtype)
+            name: messages.InputSize(tensor.sized(batch or folder.spec.items), tensor.dtype)
             for name, tensor in folder.spec.inputs.items()
         },
     )

@@ -113,6 +113,6 @@ def export_onnx(folder: ModelFolder, space: Path, batch: int | None = None) -> P
     inputs, path = space / "inputs.npz", space / "model.onnx"
     with Worker(torch, interpreter(torch), space, host.cores(), "cpu", timeout=1800.0) as worker:
         worker.ask(build_question(folder, "torch", None))
-        npz.save_file(probe.inputs(folder.spec, batch or folder.spec.batch, seed=0, cases=1), inputs)
+        npz.save_file(probe.inputs(folder.spec, batch or folder.spec.items, seed=0, cases=1), inputs)
         worker.ask(messages_reference.Export(inputs=str(inputs), path=str(path)))
     return path

@@ -43,10 +43,12 @@ def resolve(
     optimizer = optimizers.optimizer(
         asked.optimizer or "sgd", asked.lr, asked.momentum, asked.nesterov, asked.weight_decay, recipe
     )
+    if asked.batch is not None and asked.batch > 1 and folder.spec.batch is None:
+        raise UsageError(f"--batch {asked.batch}: {folder.path / 'spec.py'} has batch=None: an item is the whole input")
     chosen = choose(folder, subjects, asked.python or {}, asked.task)
     kept = {each.name: getattr(asked, each.name) for each in (*fields(CommonSettings), *fields(TrainingSettings))}
     kept |= {
-        "batch": asked.batch or folder.spec.batch,
+        "batch": asked.batch or folder.spec.items,
         "threads": asked.threads or len(asked.pin) or host.cores(),
         "weights": str(asked.weights or folder.weights or "") or None,
         "pin": tuple(asked.pin),
@@ -79,7 +81,7 @@ def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
         scale = asked.loss_scale or (recipe.loss_scale if asked.precision is None else None)
         recipe = replace(recipe, precision=asked.precision or recipe.precision, loss_scale=scale)
     parts = recipe.accumulate
-    recipe.check_batch(asked.batch or spec.batch)
+    recipe.check_batch(asked.batch or spec.items)
     for name, tensor in (*spec.inputs.items(), *spec.outputs.items()):
         if parts > 1 and tensor.shape[0] != BATCH:
             raise UsageError(

@@ -57,14 +57,17 @@ class ReferenceWork(Group):
         self.state.inputs, self.state.outputs = request.inputs, request.outputs
 
     def calibrate(self, request: messages.Calibrate) -> None:
-        """Set batch-norm statistics to those of the first cases together, which have at least CALIBRATION_BATCH items."""
+        """Set batch-norm statistics to those of the first cases together, which have at least CALIBRATION_BATCH items.
+
+        Cases without a batch axis cannot be joined.
+        """
         state, batch = self.state, request.batch
         arrays = npz.load_file(Path(request.path))
-        cases = range(min(len(arrays) // len(state.inputs), -(-CALIBRATION_BATCH // batch)))
+        cases = range(min(len(arrays) // len(state.inputs), -(-CALIBRATION_BATCH // batch)) if batch else 1)
         native = []
         for name, layout in state.inputs.items():
             parts = [arrays[case_key(case, name)] for case in cases]
-            batched = len(parts[0].shape) > 0 and parts[0].shape[0] == batch
+            batched = batch and len(parts[0].shape) > 0 and parts[0].shape[0] == batch
             native.append(state.runner.to_native(np.concatenate(parts) if batched else parts[0], layout))
         state.framework.calibrate(state.model, tuple(native))
 

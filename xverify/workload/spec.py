@@ -82,7 +82,7 @@ class ModelSpec(Arguments):
 
     inputs, outputs: name -> TensorSpec, in the order in which the model takes and returns them.
     task: the purpose of the model, e.g. "classification". For "language-model" the labels are the next tokens.
-    batch: the batch size when the user names none.
+    batch: the batch size when the user names none; None: no tensor has a batch axis, and an item is the whole input.
     item: what one element of a batch is called, e.g. "image" or "sequence".
     options: keyword arguments for the ``build`` function of every framework's model file.
     description: one line for the list of models.
@@ -97,7 +97,7 @@ class ModelSpec(Arguments):
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     task: str = ""
-    batch: int = 8
+    batch: int | None = 8
     item: str = "item"
     options: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
@@ -115,25 +115,43 @@ class ModelSpec(Arguments):
     def __post_init__(self) -> None:
         fields.tensors("inputs", self.inputs, TensorSpec)
         fields.tensors("outputs", self.outputs, TensorSpec)
-        fields.batch(self.batch)
+        if self.batch is not None:
+            fields.batch(self.batch)
         fields.options(self.options)
         for name in ("task", "item", "description", "code", "control_flow"):
             fields.text(name, getattr(self, name))
         if self.targets:
             fields.tensors("targets", self.targets, TensorSpec)
         for name in self.targets:
-            if name in self.inputs or name in self.outputs:
-                raise SpecError(f"targets[{name!r}] has the name of an input or output: give it another name")
+            if name in self.inputs:
+                raise SpecError(f"targets[{name!r}] has the name of an input: give it another name")
         if not isinstance(self.training, Recipe):
             raise SpecError(f"training is a {type(self.training).__name__}: write Recipe(...)")
         for what, tensors in (("inputs", self.inputs), ("targets", self.targets)):
             for name, tensor in tensors.items():
                 fields.drawn(f"{what}[{name!r}]", tensor.dtype, tensor.low, tensor.high)
-        if not any(BATCH in tensor.shape for tensor in self.inputs.values()):
-            raise SpecError(
-                f"no input has a batch axis: write {BATCH!r} for it, e.g. TensorSpec(({BATCH!r}, 3, 224, 224))"
-            )
+        self._check_batch_axes()
         terms_of(self)
+
+    @property
+    def items(self) -> int:
+        """The items of a call when the user names no batch size."""
+        return 1 if self.batch is None else self.batch
+
+    def _check_batch_axes(self) -> None:
+        """Raise SpecError where no input has a batch axis, or where a tensor has one that the model has not."""
+        kinds = {"inputs": self.inputs, "outputs": self.outputs, "targets": self.targets}
+        places = [f"{what}[{name!r}]" for what, all in kinds.items() for name in all if BATCH in all[name].shape]
+        if self.batch is None and places:
+            raise SpecError(
+                f"batch is None, which says that an item is the whole input, and {places[0]} has the batch axis {BATCH!r}: "
+                "write a number for either"
+            )
+        if self.batch is not None and not any(BATCH in tensor.shape for tensor in self.inputs.values()):
+            raise SpecError(
+                f"no input has a batch axis: write {BATCH!r} for it, e.g. TensorSpec(({BATCH!r}, 3, 224, 224)); or write "
+                "batch=None when an item is the whole input, such as a graph"
+            )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ class Net(keras.Model):
     def __init__(self):
         super().__init__()
         self.conv = layers.Conv2D(6, 3, padding="same", name="conv")
-        self.norm = layers.BatchNormalization(epsilon=1e-5, name="norm")
+        self.norm = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name="norm")
         self.pool = layers.GlobalAveragePooling2D()
         self.embed = layers.Dense(6, activation="tanh", name="embed")
         self.head = layers.Dense(4, name="head")
