@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,12 +57,19 @@ class DropsOut(Trains):
     """A runner that takes dropout out of training, or gives it masks. All methods are optional."""
 
     def disable_dropout(self, model: Any) -> list[str]:
-        """Set the probability of every dropout layer to zero permanently. Returns the names of the layers changed."""
+        """Set the probability of every dropout layer to zero permanently. Returns the names of the layers changed.
+
+        Where functions drop values, they do so no more while the model exists.
+        """
         return []
 
     def dropouts(self, model: Any) -> Mapping[str, Any]:
         """The dropout layers of the model by the names of ``layers``. {}: they cannot be given masks (--dropout-masks)."""
         return {}
+
+    def functional_dropout(self) -> AbstractContextManager[list[str]]:
+        """The functions that drop values and that code outside of layers calls within the context; [] where this is not known."""
+        return nullcontext([])
 
     def drop(self, layer: Any, x: Any) -> Any:
         """Call one of the ``dropouts`` in training mode, without gradients. x: a native tensor."""
@@ -97,14 +105,17 @@ class PassRecorder(Recorder):
 
 def examine(
     framework: DropsOut, model: Any, inputs: Sequence[Any], names: Mapping[str, str], weighted: set[str]
-) -> tuple[list[DropoutLayer], list[DropoutCall]]:
+) -> tuple[list[DropoutLayer], list[DropoutCall], list[str]]:
     """How each dropout layer of a model drops, and its calls in a forward pass, before dropout is disabled.
+
+    The last list has the functions that drop values.
 
     names: native -> canonical name of every layer. weighted: canonical names of the layers with weights.
     """
     found = {names[name]: layer for name, layer in framework.dropouts(model).items() if name in names}
     recorder = PassRecorder({})
-    framework.capture(model, tuple(inputs), names, recorder)
+    with framework.functional_dropout() as functions:
+        framework.capture(model, tuple(inputs), names, recorder)
     order = [(record.name, record.call) for record in recorder.records]
     calls, layers, idle = [], dict[str, DropoutLayer](), set[str]()
     for place, (name, call) in enumerate(order):
@@ -120,7 +131,7 @@ def examine(
         before = next((each for each, _ in reversed(order[:place]) if each in weighted), "")
         after = next((each for each, _ in order[place + 1 :] if each in weighted), "")
         calls.append(DropoutCall(name, call, shape, before, after))
-    return list(layers.values()), calls
+    return list(layers.values()), calls, functions
 
 
 def _tried(framework: DropsOut, name: str, layer: Any, shape: tuple[int, ...]) -> DropoutLayer | None:

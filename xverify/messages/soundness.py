@@ -59,6 +59,7 @@ class BuiltAgain:
         weights; "" when they agree.
     share: rms of this difference / rms of the values.
     kept_place, kept_share: the same for two passes of the first model on one input, with passes on other inputs in between.
+    computed: canonical names of the buffers that are the same in both, and that are neither all zeros nor all ones.
     """
 
     brought: tuple[str, ...]
@@ -66,6 +67,7 @@ class BuiltAgain:
     share: float
     kept_place: str = ""
     kept_share: float = 0.0
+    computed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

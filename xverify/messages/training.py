@@ -258,10 +258,14 @@ class GradientFloors(Request[None]):
 
 @dataclass(frozen=True)
 class DropoutsListed:
-    """The dropout layers of a model, and their calls in one forward pass."""
+    """The dropout layers of a model, and their calls in one forward pass.
+
+    functions: that drop values outside of layers, as far as this is known.
+    """
 
     layers: tuple[DropoutLayer, ...]
     calls: tuple[DropoutCall, ...]
+    functions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ..processes.worker import Worker
 from ..progress import Listener
 from ..weights import check, digest, normal_form, npz
 from ..weights import torch as torch_weights
-from ..weights.canonical import Array, Changed
+from ..weights.canonical import Changed
 from ..workload import probe
 from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS
@@ -142,9 +142,9 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         request.optimizer.recipe.check_model(shapes)
     cases = _write_inputs(process)
     few = cases.few_inputs
-    replaced, random = _build_twice(process, (first_inputs(process, few), few), len(shapes))
+    replaced, random, constants = _build_twice(process, (first_inputs(process, few), few), len(shapes))
     weights = space / "weights.npz"
-    source = _write_weights(process, shapes, weights, cases.inputs)
+    source = _write_weights(process, shapes, weights, cases.inputs, constants)
     computed_weights = space / "computed-weights.npz" if built.computed and process.folder.folds() else None
     if computed_weights is not None:
         process.worker.ask(messages_reference.ComputeWeights(weights=str(weights), path=str(computed_weights)))
@@ -208,8 +208,10 @@ def first_inputs(process: ReferenceProcess, inputs: Path, items: int = 1) -> Pat
     return path
 
 
-def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) -> tuple[str, str]:
-    """(a sentence about weights that probe weights replace, why the model is random); each is "" when there is nothing to say.
+def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) -> tuple[str, str, list[str]]:
+    """(a sentence about weights that probe weights replace, why the model is random, the buffers that they do not replace).
+
+    A sentence is "" when there is nothing to say. Buffers stay as ``build()`` computes them, unless the spec has ``draw_buffers``.
 
     inputs: files of input cases, the smallest first: what a build draws shows in every item, but a model may refuse a single one.
     known: the number of weights of the model.
@@ -221,14 +223,17 @@ def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) 
         except Refused:
             continue
     else:  # the model cannot be built or called; later requests say so
-        return "", ""
+        return "", "", []
     file = process.folder.file(process.worker.adapter.reads())
     name = file.name if file else "the model file"
     replaced = random = ""
-    if reply.brought and process.request.weights is None:
-        names = ", ".join(reply.brought[:3]) + (", …" if len(reply.brought) > 3 else "")
+    drawn = process.folder.spec.draw_buffers
+    constants = [] if drawn else [each for each in reply.computed if not is_statistic(each, reply.computed)]
+    brought = [each for each in reply.brought if each not in constants]
+    if brought and process.request.weights is None:
+        names = ", ".join(brought[:3]) + (", …" if len(brought) > 3 else "")
         replaced = (
-            f"this run uses probe weights in place of those that {name} brings: {len(reply.brought)} of {known} weights are "
+            f"this run uses probe weights in place of those that {name} brings: {len(brought)} of {known} weights are "
             f"the same in two builds, as from a file or a fixed seed ({names}). Probe weights show more faults; --weights "
             f"{OWN_WEIGHTS} keeps the file's own"
         )
@@ -244,7 +249,7 @@ def _build_twice(process: ReferenceProcess, inputs: Sequence[Path], known: int) 
             f"{reply.kept_place}, by {reply.kept_share:.2g} of the values. The model keeps something from call to call, such as "
             "a counter or a cache; nothing can be compared until it is fixed"
         )
-    return replaced, random
+    return replaced, random, constants
 
 
 def is_statistic(name: str, names: Collection[str]) -> bool:
@@ -252,8 +257,12 @@ def is_statistic(name: str, names: Collection[str]) -> bool:
     return name.rsplit(".", 1)[-1] in probe.STATISTICS or probe.is_iterated(name, names)
 
 
-def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path) -> str:
+def _write_weights(
+    process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, inputs: Path, constants: Sequence[str]
+) -> str:
     """Write the canonical weights. Returns where they come from: a file, the model itself, or probe weights.
+
+    constants: the buffers that probe weights do not replace.
 
     Here and elsewhere in this process, the weights of a model are never in memory together.
     """
@@ -267,7 +276,8 @@ def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ..
         process.phase(f"reading {given}")
         check(_read_file(process, Path(given), path), shapes, source=given)
         return given
-    npz.save_file(_probe_weights(process, shapes, path.with_name("own-constants.npz")), path)
+    constants = [name for name in shapes if name in constants or _is_absent(process, name)]
+    _draw_weights(process, shapes, path, constants)
     if any(is_statistic(name, shapes) for name in shapes):
         process.phase("calibrating running statistics")
         calibrated = path.with_name("calibrated-weights.npz")
@@ -278,19 +288,29 @@ def _write_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ..
         process.worker.ask(messages.Save(path=str(calibrated)))
         npz.save_file(probe.unsettle(npz.OnDisk(calibrated), request.seed), path)
         calibrated.unlink()
-    return f"probe weights, seed {request.seed}"
+    kept = f"; as build() computes them: {', '.join(constants[:3])}{', …' * (len(constants) > 3)}" if constants else ""
+    return f"probe weights, seed {request.seed}{kept}"
 
 
-def _probe_weights(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], own: Path) -> Mapping[str, Array]:
-    """Probe weights; a weight that some port computes itself keeps the value that the model has. own: a file for these values."""
-    drawn, absent = probe.Weights(shapes, process.request.seed), process.folder.all_absent()
-    kept = [name for name in shapes if any(f"{name}.".startswith(f"{entry}.") for entry in absent)]
-    if not kept:
-        return drawn
+def _is_absent(process: ReferenceProcess, name: str) -> bool:
+    """Whether some port has no place for this weight, because it computes the value itself."""
+    return any(f"{name}.".startswith(f"{entry}.") for entry in process.folder.all_absent())
+
+
+def _draw_weights(
+    process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...]], path: Path, constants: Sequence[str]
+) -> None:
+    """Write probe weights, and the constants as ``build()`` computes them."""
+    drawn = probe.Weights(shapes, process.request.seed)
+    if not constants:
+        npz.save_file(drawn, path)
+        return
+    own = path.with_name("own-weights.npz")
     process.worker.ask(messages.Save(path=str(own)))
-    values = npz.OnDisk(own)
-    computed = {name: (shapes[name], partial(values.__getitem__, name)) for name in kept}
-    return Changed(drawn, {name: name for name in shapes if name not in kept}, computed)
+    made = npz.OnDisk(own)
+    kept = {name: (tuple(shapes[name]), partial(made.__getitem__, name)) for name in constants}
+    npz.save_file(Changed(drawn, {name: name for name in shapes if name not in kept}, kept), path)
+    own.unlink()
 
 
 def _read_file(process: ReferenceProcess, path: Path, target: Path) -> npz.OnDisk:

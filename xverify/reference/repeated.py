@@ -68,7 +68,7 @@ def randomness(process: ReferenceProcess, repeated: Repeated) -> str:
     """Why nothing can be compared with a random reference."""
     dropout = "Dropout that stays on in inference (F.dropout without training=self.training)"
     if process.request.trains:
-        dropout = "Dropout that xverify cannot disable (F.dropout instead of a layer nn.Dropout)"
+        dropout = "Dropout that xverify cannot disable (neither a layer nor F.dropout)"
     seeds = f" when it is given another seed than the one that it sets ({repeated.seeded})" if repeated.seeded else ""
     return (
         f"the reference is random: two passes of {process.framework} on one input first differ in {repeated.place}, by "

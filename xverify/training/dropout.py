@@ -197,6 +197,12 @@ class DropoutComparison:
             says = f"xverify gives dropout masks in torch, Keras and Jittor, and not in {adapter.name}"
             return [Check(NAME, 0, Verdict.UNTESTED, says=says)]
         subject = learner.worker.ask(ListDropouts())
+        for whose, functions in (("the reference", self.listed.functions), (learner.label, subject.functions)):
+            if functions:
+                says = (
+                    f"{whose} calls {', '.join(functions)} of torch.nn.functional, which gets no masks; write a layer"
+                )
+                return [Check(NAME, 0, Verdict.UNTESTED, says=says)]
         if not self.listed.calls and not subject.calls:
             return [Check(NAME, 0, Verdict.UNTESTED, says="there is no dropout layer to give masks to")]
         first, second = (self._pass(learner, 0, {}) for _ in range(2))

@@ -208,6 +208,11 @@ class Soundness(Group):
             for name in first
             if name in again and np.array_equal(first[name], again[name]) and not _constant(first[name])
         ]
+        computed = [
+            state.canonical_names[name]
+            for name in framework.own_buffers(model)
+            if name in first and name in again and np.array_equal(first[name], again[name]) and not _fresh(first[name])
+        ]
         try:
             state.write_weights(model, probe.Weights(state.shapes, seed=0))
             state.load_own(other, framework.weights_of(model))
@@ -219,7 +224,7 @@ class Soundness(Group):
         finally:
             state.load_own(model, first)
             kept.unlink()
-        return BuiltAgain(tuple(brought), place, share, kept_place, kept_share)
+        return BuiltAgain(tuple(brought), place, share, kept_place, kept_share, tuple(computed))
 
     def _after_others(self, model: Any, cases: Sequence[tuple[Any, ...]], case: int, folder: Path) -> tuple[str, float]:
         """Where two passes on one case differ when passes on other cases are made in between; ("", 0.0) when they agree.
@@ -357,6 +362,11 @@ def _clauses(what: str, dtypes: Mapping[str, str]) -> Iterator[str]:
         names = [name for name, each in dtypes.items() if each == dtype]
         plural = "s" if len(names) > 1 else ""
         yield f"{len(names)} {what}{plural} ({', '.join(names[:FEW])}{', …' if len(names) > FEW else ''}) in {dtype}"
+
+
+def _fresh(array: Array) -> bool:
+    """Whether all values of an array are zeros, or all are ones, as those of a state before the first call."""
+    return not array.any() or bool((array == 1).all())
 
 
 def _constant(array: Array) -> bool:

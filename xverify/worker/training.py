@@ -78,8 +78,10 @@ class TrainingSession(Group):
         self.batches = [native_batch(state, batch) for batch in arrays]
         if request.dropout:
             weighted = {name.rpartition(".")[0] for name in state.canonical_names.values()}
-            layers, calls = dropout.examine(framework, state.model, self.batches[0][:-1], self._layer_names(), weighted)
-            self.dropouts = DropoutsListed(tuple(layers), tuple(calls))
+            layers, calls, functions = dropout.examine(
+                framework, state.model, self.batches[0][:-1], self._layer_names(), weighted
+            )
+            self.dropouts = DropoutsListed(tuple(layers), tuple(calls), tuple(dict.fromkeys(functions)))
         dropout_disabled = framework.disable_dropout(state.model)
         if request.plant:
             from .mistakes import IN_MODEL

@@ -90,6 +90,7 @@ class ModelSpec(Arguments):
     control_flow: why the model cannot be traced, when its control flow depends on its input; '' when it can be traced.
     training: what training sets around the formula of the optimizer, such as parameter groups and clipping.
     targets: name -> TensorSpec of what training compares the outputs with; without any, the labels are classes.
+    draw_buffers: whether probe weights also replace the buffers that ``build`` computes, such as a filter.
     loss: the name of a loss, a Loss, or several of them; without any, the cross-entropy of the only output.
     Raises SpecError for values that contradict each other.
     """
@@ -106,6 +107,7 @@ class ModelSpec(Arguments):
     training: Recipe = NO_RECIPE
     targets: Mapping[str, TensorSpec] = field(default_factory=dict)
     loss: str | Loss | Sequence[str | Loss] = ()
+    draw_buffers: bool = False
 
     @property
     def no_export(self) -> str:
@@ -125,6 +127,8 @@ class ModelSpec(Arguments):
         for name in self.targets:
             if name in self.inputs:
                 raise SpecError(f"targets[{name!r}] has the name of an input: give it another name")
+        if not isinstance(self.draw_buffers, bool):
+            raise SpecError(f"draw_buffers is {self.draw_buffers!r}: write True or False")
         if not isinstance(self.training, Recipe):
             raise SpecError(f"training is a {type(self.training).__name__}: write Recipe(...)")
         for what, tensors in (("inputs", self.inputs), ("targets", self.targets)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from ...float64.activations import ACTIVATIONS
@@ -65,6 +65,6 @@ def dropout(layer: nn.Module) -> Iterator[PortFault]:
     """Values that are dropped, because the model was left in training mode."""
 
     def drop(layer: Any, x: Tensor) -> Tensor:
-        return F.dropout(x, layer.p, training=True)
+        return torch.dropout(x, layer.p, True)  # F.dropout may be off
 
     yield PortFault("dropout left on", "drops values at random: it is in training mode", computing(drop))

@@ -215,7 +215,10 @@ class Adapter(TrainsOnTorch, Framework):
         return watched_updates(model)
 
     def disable_dropout(self, model: Any) -> list[str]:
+        from xverify.frameworks.torch.functional_dropout import switch_off
+
         nn = self.torch.nn
+        switch_off(model)
         changed = []
         for name, module in model.named_modules():
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.p:
@@ -230,9 +233,16 @@ class Adapter(TrainsOnTorch, Framework):
         kind = self.torch.nn.modules.dropout._DropoutNd
         return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
 
+    def functional_dropout(self) -> AbstractContextManager[list[str]]:
+        from xverify.frameworks.torch.functional_dropout import watched
+
+        return watched()
+
     def drop(self, layer: Any, x: Any) -> Any:
+        from xverify.frameworks.torch.functional_dropout import switched_on
+
         mode = layer.training
-        with self.torch.no_grad():
+        with self.torch.no_grad(), switched_on():
             y = layer.train()(x)
         layer.train(mode)
         return y
