@@ -170,10 +170,13 @@ class Soundness(Group):
 
     def _pass(self, model: Any, inputs: tuple[Any, ...], case: int, recorder: Recorder) -> Pass:
         state = self.state
-        layers = state.framework.layers(model)
-        names = {
-            own: name
-            for own, name in rename_layers(layers, state.names).items()
+        layers, built = list(state.framework.layers(model)), list(state.framework.layers(state.model))
+        if len(layers) != len(built):
+            built = layers
+        canonical = rename_layers(built, state.names)
+        names = {  # Keras calls a layer that has no name re_lu in one build and re_lu_1 in the next
+            own: canonical[known]
+            for own, known in zip(layers, built)
             if not any(other.startswith(own + ".") for other in layers)
         }
         outputs = state.framework.capture(model, inputs, names, recorder)
