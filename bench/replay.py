@@ -47,7 +47,7 @@ def main(model: str = "resnet50") -> int:
     folder = find_model(model)
     batch = folder.spec.items
     adapter = load("torch")(THREADS, "cpu")
-    source, options = Source(folder.code), dict(folder.spec.options)
+    source, options = Source(folder.code, file="torch"), dict(folder.spec.options)
     float32_model, port = adapter.build(source, options), adapter.build(source, options)
     float64_model = adapter.build(source, options, float64=True)
     weights = probe.weights({name: array.shape for name, array in adapter.save_weights(float32_model).items()}, seed=0)

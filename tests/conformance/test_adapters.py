@@ -82,7 +82,7 @@ def export(tmp_path_factory):
 def mlp(request, tmp_path_factory, export):
     """A live worker of each framework with the MLP built."""
     worker = start(request.param, tmp_path_factory.mktemp(request.param))
-    shapes = worker.ask(build_question(MLP, request.param, export)).shapes
+    shapes = worker.ask(build_question(MLP, worker.adapter.reads(), export)).shapes
     assert shapes == {"fc1.weight": (512, 784), "fc1.bias": (512,), "fc2.weight": (10, 512), "fc2.bias": (10,)}
     worker.shapes = shapes
     yield worker
@@ -221,7 +221,7 @@ def kinds(request, tmp_path_factory):
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(width=st.integers(1, 9), kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)), seed=st.integers(0, 1000))
 def test_round_trip_of_every_kind_of_layer_at_any_size(kinds, width, kernel, seed):
-    request = build_question(KINDS, kinds.adapter.name, None)
+    request = build_question(KINDS, kinds.adapter.reads(), None)
     shapes = kinds.ask(replace(request, options={"width": width, "kernel": kernel})).shapes
     assert shapes["0.weight"] == (width, 3, *kernel)
     assert len(shapes) == 8

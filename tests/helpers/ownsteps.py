@@ -283,7 +283,7 @@ def judging(path, files, subject):
             wrong = folder(
                 path / f"wrong-{number}", {name: files[name] for name in ("spec", "torch", own)}, **{own: change}
             )
-            built = worker.ask(build_question(load_folder(wrong), port.adapter.name, None, port.mode, trains=True))
+            built = worker.ask(build_question(load_folder(wrong), port.adapter.reads(), None, port.mode, trains=True))
             worker.ask(Load(path=str(prepared.weights)))
             training = PrepareTraining(
                 inputs=str(prepared.training), mode=port.mode, optimizer=request.optimizer, match=False

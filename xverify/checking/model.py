@@ -120,7 +120,7 @@ def _of_folder(text: str, settings: CheckSettings) -> tuple[Request, ModelFolder
     return resolve(text, [usable[0].name], asked)
 
 
-def _preference(adapter: type[Framework]) -> tuple[bool, int, str]:
+def _preference(adapter: type[Framework]) -> tuple[bool, int, str, str]:
     """The sort key of adapters: torch is first, and those that read the file of another framework are last."""
     return adapter.name != adapter.reads(), *order(adapter)
 

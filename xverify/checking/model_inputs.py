@@ -155,7 +155,7 @@ def code_cases(
     Raises UsageError when the inputs cannot be matched, and SubjectError when the code cannot be built or called.
     """
     worker = process.worker
-    worker.ask(build_question(process.folder, process.framework, None))
+    worker.ask(build_question(process.folder, process.worker.adapter.reads(), None))
     pairs = arranged(worker.ask(messages_reference.ReadParameters()), opened, settings)
     weights = process.space / "own-weights.npz"
     worker.ask(messages.Save(path=str(weights)))

@@ -93,7 +93,7 @@ class ReferenceSource:
     def build(self, worker: Worker) -> Built:
         """Build the model, and load its weights."""
         adapter = self.adapter
-        built = worker.ask(build_question(self.model.folder, adapter.name, None, _mode(adapter), batch=self.batch))
+        built = worker.ask(build_question(self.model.folder, adapter.reads(), None, _mode(adapter), batch=self.batch))
         digest = worker.ask(messages.Load(path=str(self.model.prepared.weights)))
         return Built(built.seconds, built.fused_parameters, "", digest)
 

@@ -62,7 +62,8 @@ def main(args: argparse.Namespace) -> int:
     from ..report.progress import progress_listener
     from ..report.terminal import console, render
 
-    outputs.check(args, OPTIONS, reads.of_model("MODEL", args.model), summary=True, force=args.force)
+    read = (*reads.of_model("MODEL", args.model), *reads.of_subjects(args.subjects or ()))
+    outputs.check(args, OPTIONS, read, summary=True, force=args.force)
     asked = _arguments.values(args, OPTIONS)
     if args.curve:
         if "train" not in args.task.split(","):

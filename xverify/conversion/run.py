@@ -156,7 +156,9 @@ class Conversion:
                 with self._worker(discovery.load(step.framework), f"{step.framework}-{index}") as worker:
                     if step.builds:
                         worker.ask(
-                            build.build_question(process.folder, step.framework, None, batch=process.request.batch)
+                            build.build_question(
+                                process.folder, worker.adapter.reads(), None, batch=process.request.batch
+                            )
                         )
                     says.append(self._step(step, process, prepared, worker, made, path))
             made = path

@@ -63,7 +63,8 @@ def run(
     file = Path(json) if json is not None else None
     made = [outputs.Output("--json", file, "" if resume else "json")] if file is not None else []
     made += [outputs.Output("--receipt", Path(receipt))] if receipt is not None else []
-    outputs.check(made, reads.of_run([model], SETTINGS, vars(asked)), force)
+    read = (*reads.of_subjects(subjects or ()), *reads.of_run([model], SETTINGS, vars(asked)))
+    outputs.check(made, read, force)
     listener = listener or Listener()
     if receipt is None:
         return _run(model, subjects, file, resume, listener, asked)

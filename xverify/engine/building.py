@@ -55,7 +55,7 @@ class FolderSource:
             raise Unsupported(export.reason)
         made = export if isinstance(export, Export) else None
         question = build_question(
-            folder, adapter.name, made.onnx if made else None, subject.mode, request.trains, request.batch
+            folder, adapter.reads(), made.onnx if made else None, subject.mode, request.trains, request.batch
         )
         folding = Folding.of_port(folder, adapter.reads(), prepared, reference)
         if request.trains and (why := not_trained(folding)):

@@ -106,7 +106,7 @@ def _compare(
         truth.constant,
         returned,
         None if replayed is None else replayed.rounding_floors,
-        "" if subject.adapter.runs_export else f"{subject.adapter.reads()}.py",
+        "" if subject.adapter.runs_export else subject.adapter.file_name(),
     )
     return without_witness(error) if truth.unmoved else error
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import outputs
 from ..errors import UsageError
-from ..framework import reads
+from ..framework import ports, reads
 from ..progress import Listener
 from ..receipts import comparing, machine
 from ..receipts.records import RESULT, Kept, KeptTask
@@ -58,7 +58,8 @@ def _part(kept: Kept, settings: RunSettings, files: KeptTask) -> Part:
         settings = replace(settings, weights=str(files.weights))
     if files.inputs is not None:
         settings = replace(settings, data=None)
-    request, folder = resolve(kept.model, files.subjects, settings)
+    subjects = [ports.beside(text, kept.path) for text in files.subjects]
+    request, folder = resolve(kept.model, subjects, settings)
     return Part(request, folder, files.inputs)
 
 

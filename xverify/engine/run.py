@@ -112,12 +112,12 @@ class Run:
         self.space = space
         total = request.total_memory
         self.available = host.available_memory() if total is None else int(1e9 * total)  # before any process takes some
-        worker = self._worker(discovery.load(request.reference), space / "reference", "reference")
+        worker = self._worker(discovery.named(request.reference), space / "reference", "reference", True)
         self.process = ReferenceProcess(request, self.folder, worker, self.listener, inputs=self.inputs)
         histories = self.earlier.histories() if self.earlier else {}
         for index, text in enumerate(request.subjects):
             subject = Subject(*discovery.parse_subject(text))
-            worker = self._worker(subject.adapter, space / f"subject-{index}", text)
+            worker = self._worker(subject.adapter, space / f"subject-{index}", subject.label)
             history = histories.get(subject.label, History())
             self.candidates.append(Candidate(request, self.folder, subject, worker, self.listener, history))
         if self.earlier is not None:
@@ -374,10 +374,9 @@ class Run:
         place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
         return self._worker(candidate.subject.adapter, place, candidate.label)
 
-    def _worker(self, adapter: type[Framework], place: Path, label: str) -> Worker:
+    def _worker(self, adapter: type[Framework], place: Path, label: str, reference: bool = False) -> Worker:
         place.mkdir()
         request = self.request
-        reference = label == "reference"
         timed = not (reference or request.no_timing)
         worker = Worker(
             adapter,

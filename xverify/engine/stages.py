@@ -37,7 +37,7 @@ class Subject:
     @property
     def build_key(self) -> tuple[str, str]:
         """A key that is equal for subjects that build the same model. Their layers are compared only once."""
-        return self.adapter.name, str(self.adapter.mode_options.get(self.mode, {}))
+        return self.adapter.called(), str(self.adapter.mode_options.get(self.mode, {}))
 
 
 @dataclass(frozen=True)

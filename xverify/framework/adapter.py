@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..errors import Failed, Unsupported
-from ..workload.spec import ModelFolder, load_module
+from ..workload.code import BUILD, model_of
+from ..workload.spec import ModelFolder
 from .dropout import DropsOut
 from .own_step import RunsOwnStep
 from .reference import IN_MEMORY as IN_MEMORY
@@ -60,12 +61,18 @@ class Framework(Reference, DropsOut, RunsOwnStep):
         return self.define(source, options)
 
     def define(self, source: Source, options: Mapping[str, Any]) -> Any:
-        """Call ``build(**options)`` of the model file for this framework. Raises Failed when the file defines no ``build``."""
-        file = self.reads()
-        module = load_module(source.folder, file)
-        if not callable(getattr(module, "build", None)):
-            raise Failed(f"{source.folder / file}.py defines no build(**options)")
-        return module.build(**options)
+        """Call ``build(**options)`` of the model file, or what a subject names there. Raises Failed when the file lacks it."""
+        module = source.load()
+        if source.project:
+            made = model_of(module, source.title, source.function, options)
+        elif callable(getattr(module, BUILD, None)):
+            made = module.build(**options)
+        else:
+            raise Failed(f"{source.folder / source.title} defines no build(**options)")
+        if type(made).__module__ == "builtins" and not callable(made):
+            kind = type(made).__name__
+            raise Failed(f"{source.title}: {source.function} returns a value of type {kind}, which is no model")
+        return made
 
     def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         self.weights_module.to_model(model, arrays)

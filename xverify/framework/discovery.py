@@ -12,9 +12,11 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .. import frameworks, reading, usercode
 from ..errors import UsageError, first_line, nearest
+from . import ports
 from .adapter import Framework
 
 # What every adapter says of itself -> an example.
@@ -81,21 +83,61 @@ def load_file(package: str, name: str, path: Path) -> type[Framework]:
     return adapter
 
 
+@cache
+def variant(framework: str, name: str, path: Path | None = None) -> type[Framework]:
+    """The adapter of a framework for another model file than the framework's own.
+
+    name: of its subjects, and of its table in names.toml. path: the file; None for ``NAME.py`` of the model folder.
+    """
+    adapter = load(framework)
+    own: dict[str, Any] = {"file": name, "variant": name, "path": path, "__doc__": adapter.__doc__}
+    if path is not None:  # such a file is called by its name alone in the mode that it has by default
+        own["implicit_mode"] = default_mode(adapter)
+    return type(adapter.__name__, (adapter,), own)
+
+
+def framework_of(name: str) -> str:
+    """The framework of which this is a variant: ``torch`` for ``torch-fused``; "" for a name of another form."""
+    known = [each for each in files() if name.startswith(f"{each}-") and len(name) > len(each) + 1]
+    return "" if name in files() else max(known, key=len, default="")
+
+
+def named(name: str) -> type[Framework]:
+    """The adapter of a framework, or of a variant of one. Raises UsageError for an unknown name."""
+    framework = framework_of(name)
+    if framework:
+        return variant(framework, name)
+    if name not in files() and "-" in name:
+        meant = [f"{each}{name[at:]}" for each in files() for at, sign in enumerate(name) if sign == "-"]
+        raise UsageError(f"unknown framework {name!r}{nearest(name, [*files(), *meant])} Known: {', '.join(files())}")
+    return load(name)
+
+
+def default_mode(adapter: type[Framework]) -> str:
+    """The mode of a subject that names none."""
+    return adapter.implicit_mode or next(iter(adapter.modes))
+
+
 def load_all() -> dict[str, type[Framework]]:
     """Framework name -> adapter class, for every adapter."""
     return {name: load(name) for name in files()}
 
 
 def parse_subject(text: str) -> tuple[type[Framework], str]:
-    """Split a subject, written ``framework`` or ``framework:mode``, into its adapter class and its mode.
+    """Split a subject into its adapter class and its mode.
 
+    text: ``framework``, ``framework:mode``, the same of a variant, or a file elsewhere (see ``ports``).
     Raises UsageError, with the known names, for an unknown framework or mode.
     """
-    name, _, mode = text.strip().partition(":")
-    adapter = load(name)
-    mode = mode or adapter.implicit_mode or next(iter(adapter.modes))
+    port = ports.parse(text)
+    if port is not None:
+        framework = port.framework or ports.framework_of(port, load_all())
+        adapter, name, mode = variant(framework, port.name, port.path), port.name, port.mode
+    else:
+        name, _, mode = text.strip().partition(":")
+        adapter = named(name)
+    mode = mode or default_mode(adapter)
     if mode not in adapter.modes:
-        raise UsageError(
-            f"unknown mode {mode!r} of {name}{nearest(mode, adapter.modes)} Known: {', '.join(adapter.subjects())}"
-        )
+        modes = ", ".join(adapter.subjects() if port is None else adapter.modes)
+        raise UsageError(f"unknown mode {mode!r} of {name}{nearest(mode, adapter.modes)} Known: {modes}")
     return adapter, mode

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..errors import Failed
 from ..workload.losses import Objective
-from ..workload.spec import load_module
 from .runner import Source
 from .structures import is_tensor, named_outputs
 from .trains import Trains
@@ -28,7 +27,7 @@ def loss_function(
     source: where the model file is. outputs: name -> layout.
     """
     if objective.own:
-        return _own(framework, source, list(outputs))
+        return _own(source, list(outputs))
     axes = {name: class_axis(layout, framework.channels_last) for name, layout in outputs.items()}
 
     def total(found: Any, targets: Mapping[str, Any]) -> Any:
@@ -52,10 +51,10 @@ def class_axis(layout: str | None, channels_last: bool) -> int:
     return layout.index("C") - len(layout)
 
 
-def _own(framework: Trains, source: Source, names: list[str]) -> LossFunction:
-    """The function ``loss`` of the framework's model file."""
-    file = f"{framework.reads()}.py"
-    function = getattr(load_module(source.folder, framework.reads()), "loss", None)
+def _own(source: Source, names: list[str]) -> LossFunction:
+    """The function ``loss`` of the model file."""
+    file = source.title
+    function = getattr(source.load(), "loss", None)
     if not callable(function):
         raise Failed(
             f"{source.folder / file} defines a name loss that is no function: write def loss(outputs, targets)"

@@ -19,7 +19,6 @@ from typing import Any
 
 from ..errors import Failed, Unsupported
 from ..weights.canonical import Array
-from ..workload.imports import loaded_module
 from ..workload.objective import STEP
 from .generators import replaced
 from .runner import Runner, Source
@@ -88,9 +87,9 @@ class OwnStep:
     make: Callable[[Any], Any] | None
 
     @classmethod
-    def of(cls, framework: Runner, source: Source) -> OwnStep:
+    def of(cls, source: Source) -> OwnStep:
         """The functions of the file from which the model was built. Raises Failed when they cannot be called."""
-        file, module = f"{framework.reads()}.py", loaded_module(source.folder, framework.reads())
+        file, module = source.title, source.loaded()
         step, make = getattr(module, STEP, None), getattr(module, STATE, None)
         for name, function in ((STEP, step), (STATE, make)):
             if function is not None and not callable(function):

@@ -19,7 +19,7 @@ from ..weights import sharded
 from ..workload import code
 from ..workload.declaration import Option
 from ..workload.spec import find_model, zoo
-from . import formats
+from . import formats, ports
 
 PYTHON = "python"  # the option with interpreters of frameworks
 ADAPTERS = ("XVERIFY_FRAMEWORKS", "XVERIFY_FORMATS", "XVERIFY_CONVERTERS")  # environment variables
@@ -30,6 +30,13 @@ def of_run(models: Iterable[str | Path], options: Sequence[Option], values: Mapp
     for model in models:
         yield from of_model("MODEL", model)
     yield from of_options(options, values)
+
+
+def of_subjects(subjects: Iterable[str]) -> Iterator[Read]:
+    """The files that subjects name, which may import those beside them."""
+    with suppress(UsageError):  # the command tells of a text of no known form
+        for port in filter(None, map(ports.parse, subjects)):
+            yield Read("--subjects", port.path, partial(_modules, port.path.parent, Path.cwd()))
 
 
 def of_model(label: str, text: str | Path) -> Iterator[Read]:

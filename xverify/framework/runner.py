@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Unsupported
+from ..workload.code import BUILD, import_from
+from ..workload.imports import load_module, loaded_module
 
 # A numpy array of any shape and dtype.
 Array = NDArray[Any]
@@ -28,12 +31,34 @@ Mode = Callable[[Any, Any, tuple[Any, ...]], Callable[..., Any]]
 class Source:
     """Where a model comes from.
 
-    folder: the folder that holds the framework's model file; or the model file of a format.
+    folder: the folder that holds the model file of a framework; or the model file of a format.
     onnx: the ONNX export of the reference model; None when there is none.
+    file: the name of the model file of a framework, without ``.py``. table: its table in names.toml.
+    function: the function, class or object of this file that gives the model.
+    project: another folder from which the file may import; "" for a file of a model folder.
     """
 
     folder: Path
     onnx: Path | None = None
+    file: str = ""
+    table: str = ""
+    function: str = BUILD
+    project: str = ""
+
+    @property
+    def title(self) -> str:
+        """What messages call the model file."""
+        return f"{self.file}.py"
+
+    def load(self) -> ModuleType:
+        """Import the model file, also where it was imported before."""
+        import_from(self.folder, self.project)
+        return load_module(self.folder, self.file)
+
+    def loaded(self) -> ModuleType:
+        """The module from which the model was built, so that its classes are those of the model."""
+        import_from(self.folder, self.project)
+        return loaded_module(self.folder, self.file)
 
 
 class Runner:
@@ -43,8 +68,14 @@ class Runner:
     name: ClassVar[str]
     # Package to install -> module whose presence shows that it is installed, e.g. {"tensorflow-cpu": "tensorflow"}.
     needs: ClassVar[Mapping[str, str]]
+    # The packages whose import shows that a file is of this framework; () means those of ``needs``.
+    libraries: ClassVar[tuple[str, ...]] = ()
     # The name, without ``.py``, of the model file and of the table in names.toml that this adapter reads; '' means ``name``.
     file: ClassVar[str] = ""
+    # How a subject is called whose model file is not the framework's own: ``torch-fused``; '' for the framework's own file.
+    variant: ClassVar[str] = ""
+    # The model file that a subject names by its path; None where it is in the model folder.
+    path: ClassVar[Path | None] = None
     # The extra of the package that installs ``needs``; '' means ``name``. An environment of this name serves this adapter, too.
     extra: ClassVar[str] = ""
     # The environment (``xverify env create NAME``) of a framework that cannot be installed beside the others; '' otherwise.
@@ -109,13 +140,23 @@ class Runner:
 
     @classmethod
     def reads(cls) -> str:
-        """The name, without ``.py``, of the model file from which this framework builds its model."""
+        """The name, without ``.py``, of the model file from which it builds its model, and of its table in names.toml."""
         return cls.file or cls.name
+
+    @classmethod
+    def file_name(cls) -> str:
+        """What messages call this file."""
+        return cls.path.name if cls.path else f"{cls.reads()}.py"
+
+    @classmethod
+    def called(cls) -> str:
+        """How its subjects are called, before their mode: by the framework's name, or by that of a variant."""
+        return cls.variant or cls.name
 
     @classmethod
     def label(cls, mode: str) -> str:
         """How a subject is written: ``torch:eager``, or the framework's name alone for the implicit mode."""
-        return cls.name if mode == cls.implicit_mode else f"{cls.name}:{mode}"
+        return cls.called() if mode == cls.implicit_mode else f"{cls.called()}:{mode}"
 
     @classmethod
     def subjects(cls) -> Iterator[str]:

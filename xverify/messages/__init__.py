@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..framework.capture import LayerCall
+from ..workload.code import BUILD
 from ..workload.losses import Objective
 from .codec import Request
 
@@ -93,6 +94,7 @@ class Build(Request[Built]):
     scalars: the outputs that have no axes.
     sizes: name of an input -> its size, for a model that has no weights before its first call; {}: it is not called.
     precision: in which the model computes in training; its weights stay in float32.
+    file: the name of the model file, without ``.py``; "": that of the framework. table, function, project: as of ``Source``.
     disk: a folder in which the models that this process builds keep large parameters, so that the system can free the memory of
         those that are not in use; None: in memory.
     """
@@ -111,6 +113,10 @@ class Build(Request[Built]):
     precision: str = "float32"
     disk: str | None = None
     stored: Json = field(default_factory=dict)
+    file: str = ""
+    table: str = ""
+    function: str = BUILD
+    project: str = ""
 
 
 @dataclass(frozen=True)

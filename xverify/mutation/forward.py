@@ -135,7 +135,7 @@ class _Pair:
 
     def load(self) -> None:
         """Build the port, and give it the weights and inputs of the reference."""
-        question = build_question(self.folder, self.subject.adapter.name, None, self.subject.mode, batch=self.batch)
+        question = build_question(self.folder, self.subject.adapter.reads(), None, self.subject.mode, batch=self.batch)
         self.port.ask(question)
         self.port.ask(messages.Load(path=str(self.prepared.weights)))
         self.port.ask(messages.Prepare(inputs=str(self.prepared.inputs), mode=self.subject.mode))

@@ -158,7 +158,9 @@ def _judge_training(
 
     how: how the port makes a mistake, or none. objective: a loss with a mistake; None: that of the folder.
     """
-    question = build_question(folder, subject.adapter.name, None, subject.mode, trains=True, batch=parity.request.batch)
+    question = build_question(
+        folder, subject.adapter.reads(), None, subject.mode, trains=True, batch=parity.request.batch
+    )
     question = replace(question, precision=how.settings.recipe.precision)
     built = port.ask(replace(question, objective=objective) if objective else question)
     port.ask(messages.Load(path=str(parity.prepared.weights)))

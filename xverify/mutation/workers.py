@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ..errors import UsageError
 from ..framework.adapter import Framework
 from ..framework.discovery import parse_subject
 from ..processes.space import temporary_folder
@@ -31,7 +32,10 @@ class Subject:
     @classmethod
     def parse(cls, text: str) -> Subject:
         """A subject as the user writes it. Raises UsageError."""
-        return cls(*parse_subject(text))
+        subject = cls(*parse_subject(text))
+        if subject.adapter.path is not None:
+            raise UsageError(f"--subjects {text}: faults are planted in files of a model folder; name one of them")
+        return subject
 
     @property
     def label(self) -> str:
@@ -39,8 +43,8 @@ class Subject:
 
     @property
     def is_torch(self) -> bool:
-        """Whether faults are planted in the port's own code."""
-        return self.adapter.name == "torch"
+        """Whether faults are planted in the port's own code, which is that of the reference."""
+        return self.adapter.called() == "torch"
 
 
 def request_for(model: str, subject: Subject, settings: RunSettings) -> tuple[Request, ModelFolder]:

@@ -15,14 +15,17 @@ from typing import Any
 
 from .. import writing
 from ..errors import NotWritten, UsageError, first_line
+from ..framework import ports
 from ..results.records import Result, plain
 from ..version import __version__
+from ..workload.code import Code
 from ..workload.digests import file_digest
+from ..workload.imported import reached
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .machine import adapters, packages
-from .records import FILES, INPUTS, RECEIPT, RESULT, VERSION, WEIGHTS
+from .records import FILES, INPUTS, PORTS, RECEIPT, RESULT, VERSION, WEIGHTS
 
 LARGEST_FILE = 2**28  # bytes; a larger file of the model folder is not kept, because its weights are kept as arrays
 MOST_FILES, MOST_BYTES = 5000, 2**30  # of a model folder
@@ -83,6 +86,9 @@ class Keeper:
                     self.left_out.append(name)
                 else:
                     self._copy(path, name)
+            for port, code in folder.ports.items():
+                for path in _files_of(code):
+                    self._copy(path, f"{PORTS}/{port}/{path.relative_to(code.file.parent).as_posix()}")
 
     def keep(self, task: str, weights: Path, inputs: Path) -> None:
         """Keep the weights and inputs of a task. A failure is told at the end, when nothing that was measured can be lost."""
@@ -122,7 +128,7 @@ class Keeper:
             "created": result.created,
             "model": model,
             "settings": plain({name: _simple(value) for name, value in vars(settings).items()}),
-            "tasks": {each.task: {"subjects": list(each.subjects)} for each in self.requests},
+            "tasks": {each.task: {"subjects": [_kept(text) for text in each.subjects]} for each in self.requests},
             "packages": packages(python),
             "adapters": adapters(text for each in self.requests for text in each.subjects),
             "left_out": self.left_out,
@@ -167,6 +173,24 @@ def model_files(folder: ModelFolder) -> list[Path]:
                         "what the model files do not read to another folder"
                     )
     return list(files)
+
+
+def _files_of(code: Code) -> list[Path]:
+    """A file elsewhere, and those that it imports. Raises UsageError for one in another folder, which would not be found again."""
+    folder, files = code.file.parent, reached(code.file, Path.cwd())
+    for path in sorted(files):
+        if not path.is_relative_to(folder.resolve()):
+            raise UsageError(
+                f"--receipt: {code.file} imports {path}, and a receipt keeps what is in the folder of a subject's file; leave "
+                "--receipt out, or move the files into one folder"
+            )
+    return [code.file, *(folder / path.relative_to(folder.resolve()) for path in sorted(files - {code.file.resolve()}))]
+
+
+def _kept(text: str) -> str:
+    """A subject with the file in the receipt that it names."""
+    port = ports.parse(text)
+    return text if port is None else str(replace(port, path=Path(PORTS, port.name, port.path.name)))
 
 
 def _simple(value: Any) -> Any:

@@ -4,6 +4,7 @@
       receipt.json      settings, versions, and the digest of every other file
       result.json       the result file of the run
       files/my_port/    the model folder, and the folder that its spec names as code
+      ports/port/       the files that the subject port=FILE.py names and imports, for each such subject
       forward/          for each task: weights.npz, the canonical weights, and inputs.npz, the input cases (of training with labels)
 
 receipt.json is written last. A folder without it is no receipt.
@@ -19,7 +20,7 @@ from ..results.records import Result
 from ..workload.options import RunSettings
 
 VERSION = 1  # of the form of a receipt
-RECEIPT, RESULT, FILES = "receipt.json", "result.json", "files"
+RECEIPT, RESULT, FILES, PORTS = "receipt.json", "result.json", "files", "ports"
 WEIGHTS, INPUTS = "weights.npz", "inputs.npz"
 
 Packages = Mapping[str, Mapping[str, str]]  # interpreter, "" for that of the command -> package -> version

@@ -135,7 +135,9 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
         started = process.worker.start()
     _check_names(process)
     process.phase("building the model")
-    question = build_question(process.folder, process.framework, None, trains=request.trains, batch=request.batch)
+    question = build_question(
+        process.folder, process.worker.adapter.reads(), None, trains=request.trains, batch=request.batch
+    )
     built = process.worker.ask(replace(question, disk=str(space)))
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
     if request.optimizer is not None:
@@ -327,7 +329,7 @@ def _read_file(process: ReferenceProcess, path: Path, target: Path) -> npz.OnDis
 
 def build_question(
     folder: ModelFolder,
-    framework: str,
+    file: str,
     onnx: Path | None,
     mode: str | None = None,
     trains: bool = False,
@@ -335,19 +337,24 @@ def build_question(
 ) -> messages.Build:
     """The request to a worker to build the model of this folder.
 
+    file: what names the model file there, such as ``torch`` (see Runner.reads).
     onnx: the reference's export. mode: the mode of the subject. trains: whether the model will be trained, with the loss of its
     folder. batch: of the run; None: that of the spec. Raises Unsupported where the model files do not agree on the loss.
     """
-    reads = discovery.load(framework).reads()
+    place = folder.place(file)
     return messages.Build(
-        folder=str(folder.code),
+        folder=str(place.parent),
+        file=place.stem,
+        table=file,
+        function=folder.function(file),
+        project=str(Path.cwd()) if file in folder.ports else "",
         options=dict(folder.spec.options),
         onnx=str(onnx) if onnx else None,
-        names=folder.names(reads),
+        names=folder.names(file),
         inputs={name: tensor.layout for name, tensor in folder.spec.inputs.items()},
         outputs={name: tensor.layout for name, tensor in folder.spec.outputs.items()},
         mode=mode,
-        objective=objective_of(folder, reads) if trains else None,
+        objective=objective_of(folder, file) if trains else None,
         scalars=tuple(name for name, tensor in folder.spec.outputs.items() if not tensor.shape),
         sizes={
             name: messages.InputSize(tensor.sized(batch or folder.spec.items), tensor.dtype)

@@ -19,6 +19,7 @@ from ..workload.recipe import Recipe
 from ..workload.request import Request
 from ..workload.schedule import parse_schedule
 from ..workload.spec import BATCH, ModelFolder, find_model
+from . import variants
 from .subjects import choose
 
 # Settings of the step that xverify makes. They have no meaning where the model files make the step.
@@ -55,14 +56,15 @@ def resolve(
         "data": str(asked.data) if asked.data is not None else None,
         "python": chosen.python,
     }
-    labels = tuple(adapter.label(mode) for adapter, mode in chosen.subjects)
+    folder = chosen.folder
+    texts = tuple(variants.text(*each, folder) for each in chosen.subjects)
     return Request(
         model=str(folder.path),
-        subjects=labels,
+        subjects=texts,
         reference=chosen.reference,
         optimizer=optimizer if asked.task == "train" else None,
         notes=(*chosen.notes, *filter(None, [allocator.without_effect()])),
-        asked=Asked.of("run", [model], asked, task=asked.task, subjects=labels),
+        asked=Asked.of("run", [model], asked, task=asked.task, subjects=texts),
         **kept,
     ), folder
 

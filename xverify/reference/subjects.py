@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import host
 from ..environments import store as environments
-from ..errors import UsageError
+from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
 from ..workload.spec import ModelFolder
+from . import variants
 
 REFERENCE = "torch"
 
@@ -21,12 +22,14 @@ REFERENCE = "torch"
 class Chosen:
     """The subjects of a run, in order.
 
+    folder: the model folder, with the files elsewhere that subjects name.
     subjects: adapter and mode of each.
-    reference: the framework whose outputs the others are compared with.
+    reference: the framework, or the variant of one, whose outputs the others are compared with.
     python: framework -> interpreter, for frameworks that run in another interpreter than this one.
     notes: what the user should know about this choice.
     """
 
+    folder: ModelFolder
     subjects: tuple[tuple[type[Framework], str], ...]
     reference: str
     python: Mapping[str, str]
@@ -40,6 +43,8 @@ def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[
     python: framework -> interpreter, as the user names them.
     """
     interpreters = _interpreters(python)
+    if subjects is not None:
+        folder = replace(folder, ports=variants.elsewhere(subjects))
     chosen, notes = _named(folder, subjects) if subjects is not None else _installed(folder, interpreters, task)
     adapters = [adapter for adapter, _ in chosen]
     reference = _reference(folder, adapters, interpreters)
@@ -48,7 +53,8 @@ def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[
             f"--task train is judged against {REFERENCE}, and {folder.path} has no {REFERENCE}.py that can run here; "
             "use --task forward to compare the forward pass"
         )
-    for adapter in dict.fromkeys([*adapters, frameworks.load(reference)]):
+    notes += variants.shared_code(folder, adapters, reference)
+    for adapter in dict.fromkeys([*adapters, frameworks.named(reference)]):
         environment = environments.chosen(adapter)
         if environment is None or adapter.name in interpreters:
             continue
@@ -57,7 +63,7 @@ def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[
             notes.append(
                 f"the pins of {adapter.name}'s environment have changed: xverify env create {environment.name} makes it again"
             )
-    return Chosen(tuple(chosen), reference, interpreters, tuple(notes))
+    return Chosen(folder, tuple(chosen), reference, interpreters, tuple(notes))
 
 
 def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
@@ -65,9 +71,9 @@ def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
     return folder.file(_file(adapter)) is not None
 
 
-def order(adapter: type[Framework]) -> tuple[int, str]:
+def order(adapter: type[Framework]) -> tuple[int, str, str]:
     """The sort key of rows when the user names no subject: the reference is first, and frameworks that run its export are last."""
-    return (0 if adapter.name == REFERENCE else 2 if adapter.runs_export else 1), adapter.name
+    return (0 if adapter.name == REFERENCE else 2 if adapter.runs_export else 1), adapter.name, adapter.variant
 
 
 def _file(adapter: type[Framework]) -> str:
@@ -97,9 +103,18 @@ def _named(folder: ModelFolder, subjects: Sequence[str]) -> tuple[list[tuple[typ
     if not all(text.strip() for text in subjects):
         raise UsageError(f"--subjects {','.join(subjects)}: a name is empty; leave a comma out")
     for adapter, _ in chosen:
+        variants.check(adapter)
         if not offered(folder, adapter):
-            raise UsageError(f"{adapter.name} cannot run {folder.name}: {folder.code} has no {_file(adapter)}.py")
+            raise UsageError(
+                f"{adapter.called()} cannot run {folder.name}: {folder.code} has no {_file(adapter)}.py{_similar(folder, adapter)}"
+            )
     return chosen, []
+
+
+def _similar(folder: ModelFolder, adapter: type[Framework]) -> str:
+    """The file of a variant that may be meant by another one; "" for a framework's own file."""
+    others = [each.file_name() for each in variants.of_folder(folder)] if adapter.variant else []
+    return nearest(adapter.file_name(), others).rstrip(".") if others else ""
 
 
 def _installed(
@@ -108,13 +123,14 @@ def _installed(
     """(the default modes of every installed framework that the model has, a note for each framework that is not installed)."""
     notes = []
     chosen = []
-    for adapter in sorted(frameworks.load_all().values(), key=order):
+    known = (*frameworks.load_all().values(), *variants.of_folder(folder))
+    for adapter in sorted(known, key=order):
         if not adapter.default_modes or not offered(folder, adapter) or (task == "train" and not adapter.trains):
             continue
         if _available(adapter, interpreters):
             chosen += [(adapter, mode) for mode in adapter.default_modes]
         else:
-            notes.append(f"{adapter.name} is not covered: it is not installed ({environments.remedy(adapter)})")
+            notes.append(f"{adapter.called()} is not covered: it is not installed ({environments.remedy(adapter)})")
     if not chosen:
         files = ", ".join(path.name for path in sorted(folder.code.glob("*.py")))
         raise UsageError(
@@ -127,7 +143,7 @@ def _reference(folder: ModelFolder, chosen: list[type[Framework]], interpreters:
     torch = frameworks.load(REFERENCE)
     if offered(folder, torch) and _available(torch, interpreters):
         return REFERENCE
-    own = [adapter.name for adapter in chosen if not adapter.runs_export]
+    own = [adapter.called() for adapter in chosen if not adapter.runs_export and adapter.path is None]
     if not own:
         raise UsageError(f"{folder.name} needs {REFERENCE} as its reference: {environments.remedy(torch)}")
     return own[0]

@@ -10,7 +10,9 @@ from pathlib import Path
 from ..errors import Absent, UsageError
 from ..results.records import InputsSummary, LayerError, ReferenceSummary, Row, Settings, WeightsSummary
 from ..weights import sharded
+from ..workload.code import Code
 from ..workload.digests import file_digest, files_digest
+from ..workload.imported import reached
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -21,7 +23,16 @@ from .truth import Truth
 
 def settings(request: Request, folder: ModelFolder) -> Settings:
     """The settings of the request, with digests of the model folder's files and of the weight file. Raises UsageError."""
-    return Settings.of(request, folder.digest(), _file_digest(request.weights))
+    ports = {name: _digest_of_port(code) for name, code in folder.ports.items()}
+    return Settings.of(request, folder.digest(), _file_digest(request.weights), ports)
+
+
+def _digest_of_port(code: Code) -> str:
+    """The digest of a file outside of the folder, and of those that it imports. Raises UsageError."""
+    try:
+        return files_digest([code.file, *sorted(reached(code.file, Path.cwd()) - {code.file.resolve()})])
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}") from None
 
 
 def _file_digest(path: str | None) -> str:

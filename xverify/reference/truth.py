@@ -272,7 +272,7 @@ def _check_shapes(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...
     # In a sequence, a state may grow with every step.
     found = {key.split("/", 1)[1]: shape for key, shape in shapes.items() if not process.state or key.startswith("0/")}
     if set(found) != set(spec.outputs):
-        model = f"{process.worker.adapter.reads()}.py"
+        model = process.worker.adapter.file_name()
         raise SpecError(
             f"{file} names the outputs {sorted(spec.outputs)}; {name} returns {sorted(found)}. Name every output of {model}, or "
             f"let {model} return those alone; None is no output"

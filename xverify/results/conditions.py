@@ -5,6 +5,7 @@ Every field has a default, which is used for a field that an earlier result file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,7 @@ class Settings(Request):
 
     folder_digest: digest of the files of the model folder, with its weights.
     weights_digest: digest of the bytes of the weight file; "" without one.
+    port_digests: name of a subject's file outside of the folder -> digest of this file and of those that it imports.
     allocator: as in ``CommonSettings``; "unstated" in the file of a run whose subjects had no stated policy.
     """
 
@@ -52,12 +54,20 @@ class Settings(Request):
     threads: int = 0
     folder_digest: str = ""
     weights_digest: str = ""
+    port_digests: dict[str, str] = field(default_factory=dict)
     allocator: str = "unstated"
 
     @classmethod
-    def of(cls, request: Request, folder_digest: str, weights_digest: str = "") -> Settings:
+    def of(
+        cls,
+        request: Request,
+        folder_digest: str,
+        weights_digest: str = "",
+        port_digests: Mapping[str, str] | None = None,
+    ) -> Settings:
         """The settings of a request."""
-        return cls(**vars(request), folder_digest=folder_digest, weights_digest=weights_digest)
+        ports = dict(port_digests or {})
+        return cls(**vars(request), folder_digest=folder_digest, weights_digest=weights_digest, port_digests=ports)
 
 
 @dataclass(frozen=True)

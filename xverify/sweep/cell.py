@@ -65,7 +65,7 @@ def failed(planned: Planned, reason: str, status: str = "failed") -> Result:
 def _row(planned: Planned, subject: str, reason: str, status: str) -> Row:
     adapter, mode = discovery.parse_subject(subject)
     settings = planned.settings
-    return Row(subject, adapter.name, mode, settings.task, settings.device, settings.batch, status, reason)
+    return Row(adapter.label(mode), adapter.name, mode, settings.task, settings.device, settings.batch, status, reason)
 
 
 def has_crashed(result: Result) -> bool:

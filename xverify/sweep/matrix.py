@@ -29,6 +29,7 @@ from typing import Any, TypedDict, cast
 
 from .. import reading
 from ..errors import UsageError, first_line, nearest
+from ..framework import ports
 from ..workload.declaration import declared
 from ..workload.options import RunSettings
 
@@ -236,7 +237,7 @@ def _value(name: str, value: Any, place: str, base: Path) -> Any:
         kind = str if name == SUBJECTS else int
         if not isinstance(value, list) or not value or not all(isinstance(each, kind) and each != "" for each in value):
             raise UsageError(f"{place}: {name} is {value!r}: write a list, e.g. {_example(name)}")
-        return tuple(value)
+        return tuple(ports.beside(each, base) for each in value) if name == SUBJECTS else tuple(value)
     option = OF_RUN[name]
     if option.kind is bool and not isinstance(value, bool):
         raise UsageError(f"{place}: {name} is {value!r}: it must be true or false")

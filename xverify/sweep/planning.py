@@ -54,11 +54,17 @@ class Planned:
         model = re.sub(r"[^A-Za-z0-9._-]", "_", self.model)[:LONGEST_NAME].lstrip(".") or "model"
         return f"{model}-{self.settings.task}-b{self.settings.batch}-{self.key[:16]}.json"
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """How the subjects are called."""
+        found = (discovery.parse_subject(text) for text in self.settings.subjects)
+        return tuple(adapter.label(mode) for adapter, mode in found)
+
     def misfit(self, result: Result) -> str:
         """How a result is not of this cell, by its model, settings, digests, rows and version; "" when it is of this cell."""
         there, here = _compared(result.settings), _compared(self.settings)
         there |= {"model": result.model, "tasks": result.tasks, "rows": tuple(row.subject for row in result.rows)}
-        here |= {"model": self.model, "tasks": (self.settings.task,), "rows": self.settings.subjects}
+        here |= {"model": self.model, "tasks": (self.settings.task,), "rows": self.labels}
         there["xverify"], here["xverify"] = result.xverify, self.versions["xverify"]
         other = (name for name in here if there[name] != here[name])
         return "; ".join(f"{name.replace('_', ' ')} is {there[name]!r}, and here {here[name]!r}" for name in other)
@@ -114,7 +120,8 @@ def _compared(settings: Settings) -> dict[str, object]:
 
 def _versions(request: Request) -> dict[str, str]:
     """The versions of xverify, of Python, of numpy, and of every framework that takes part."""
-    names = dict.fromkeys([request.reference, *(text.partition(":")[0] for text in request.subjects)])
+    adapters = [discovery.named(request.reference), *(discovery.parse_subject(text)[0] for text in request.subjects)]
+    names = dict.fromkeys(adapter.name for adapter in adapters)
     own = {"xverify": __version__, "python": platform.python_version(), "numpy": _numpy()}
     return own | {name: _version(name, request.python.get(name)) or "unknown" for name in names}
 

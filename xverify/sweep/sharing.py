@@ -19,6 +19,7 @@ from urllib.request import url2pathname
 
 from .. import host, installed
 from ..errors import UsageError, XverifyError, first_line
+from ..framework import ports
 from ..outputs import Output
 from ..receipts.keeping import common_root, model_files
 from ..weights import sharded
@@ -132,6 +133,11 @@ def send(cell: Cell, place: Place) -> Sent:
     """Send the model folder and the weights of a cell. Raises XverifyError."""
     folder = weights = None
     weight_files: tuple[str, ...] = ()
+    for port in filter(None, map(ports.parse, cell.subjects or ())):
+        raise UsageError(
+            f"--subjects {port}: a file outside of the model folder is not sent to other machines; put it into the folder, with "
+            "the name FRAMEWORK-NAME.py"
+        )
     if cell.model not in zoo():
         model = find_model(cell.model)
         root = common_root(model)

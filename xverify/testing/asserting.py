@@ -30,8 +30,8 @@ def assert_port_equal(
     DRIFT is a Python warning, and fails with ``strict=True``. Returns the result.
 
     model: a model folder, which is looked for beside the file of the test and then in the current directory, or a name of the zoo.
-    subjects: the rows, as in ``xverify.run``; when omitted, every framework that has a file in the folder. One that is not
-        installed then fails, too.
+    subjects: the rows, as in ``xverify.run``; a file that one of them names is looked for as the folder is. When omitted, every
+        framework that has a file in the folder. One that is not installed then fails, too.
     allow: which of "UNTESTED", "unsupported" and "not-installed" does not fail.
     settings: of ``xverify.run``, such as task, batch, optimizer or seed. Nothing is timed unless one of them says how.
     Raises XverifyError when the model cannot be run at all.
@@ -70,7 +70,9 @@ def run_port(
     keep_frameworks()
     settings.setdefault("no_timing", not any(settings.get(name) for name in OF_TIMING))
     try:
-        result = run(_beside_the_test(model), cast("list[str] | None", subjects), **settings)
+        place = _place_of_the_test()
+        folder = place / model
+        result = run(folder if (folder / "spec.py").is_file() else model, _beside(subjects, place), **settings)
     except XverifyError as error:
         raise error.with_traceback(None) from None  # the frames of xverify say nothing about the port
     if result.interrupted:
@@ -88,10 +90,18 @@ def keep_frameworks() -> None:
         sessions[-1].enter_context(forking.kept())
 
 
-def _beside_the_test(model: str | Path) -> str | Path:
-    """The model folder beside the file that called this package, where there is one; otherwise the model as it was given."""
+def _beside(subjects: Sequence[str] | None, place: Path) -> list[str] | None:
+    """The subjects with the files that they name in this folder, where they are there. ``xverify.run`` tells of a wrong type."""
+    from ..framework import ports
+
+    if not isinstance(subjects, (list, tuple)) or not all(isinstance(each, str) for each in subjects):
+        return cast("list[str] | None", subjects)
+    return [ports.beside(each, place) for each in subjects]
+
+
+def _place_of_the_test() -> Path:
+    """The folder of the file that called this package."""
     frame = sys._getframe()
     while frame.f_back is not None and Path(frame.f_code.co_filename).parent == Path(__file__).parent:
         frame = frame.f_back
-    place = Path(frame.f_code.co_filename).resolve().parent / model
-    return place if (place / "spec.py").is_file() else model
+    return Path(frame.f_code.co_filename).resolve().parent

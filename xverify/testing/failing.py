@@ -76,7 +76,7 @@ def _passes(row: Row, result: Result, allow: Sequence[str]) -> bool:
 def _compares(row: Row, result: Result) -> bool:
     """Whether the row shows anything about a port: it has a verdict, and is not the reference itself."""
     own = (result.settings.reference, "eager")
-    return row.error is not None and (row.framework, row.mode) != own
+    return row.error is not None and (row.subject.partition(":")[0], row.mode) != own
 
 
 def _not_covered(result: Result) -> Iterator[str]:

@@ -117,7 +117,7 @@ def _probed(
 ) -> Probed:
     """Build one optimizer, and judge its steps."""
     try:
-        built = worker.ask(build_question(find_model(MODEL), adapter.name, None))
+        built = worker.ask(build_question(find_model(MODEL), adapter.reads(), None))
         mode = next(iter(adapter.modes))
         reply = worker.ask(PrepareTraining(inputs=str(batches), mode=mode, optimizer=settings, match=match))
     except Unsupported as error:

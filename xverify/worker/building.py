@@ -47,7 +47,14 @@ class Building(Group):
     def build(self, request: Build) -> Built:
         """Build the model, and store the names and shapes of its weights."""
         state = self.state
-        state.source = Source(Path(request.folder), Path(request.onnx) if request.onnx else None)
+        state.source = Source(
+            Path(request.folder),
+            Path(request.onnx) if request.onnx else None,
+            request.file or state.runner.reads(),
+            request.table or state.runner.reads(),
+            request.function,
+            request.project,
+        )
         state.options = {**request.options, **state.runner.mode_options.get(request.mode or "", {})}
         state.names, state.inputs, state.outputs = request.names, request.inputs, request.outputs
         state.scalars, state.objective = frozenset(request.scalars), request.objective

@@ -51,7 +51,7 @@ class OwnStepSession(Group):
         if asked.time_input:
             state.cases, state.call = list(arrays), lambda *batch: step(named_batch(state, batch))
         losses = state.call(*state.cases[0])
-        OwnStep.of(state.framework, state.source).check(losses)
+        OwnStep.of(state.source).check(losses)
         state.runner.wait(losses)
         state.runner.wait(())
         first = state.clock() - begun
@@ -87,7 +87,7 @@ class OwnStepSession(Group):
         """(the step in a mode with a new state, the optimizers of this state by name)."""
         state = self.state
         state.framework.train(state.model)
-        made, step = OwnStep.of(state.framework, state.source).start(state.model)
+        made, step = OwnStep.of(state.source).start(state.model)
         optimizers = optimizers_by_name(made, state.model, state.framework.is_optimizer)
         return state.framework.own_step(step, mode), optimizers
 

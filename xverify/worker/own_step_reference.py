@@ -84,7 +84,7 @@ class OwnStepReference(Group):
             return model
 
         def start(model: Any) -> tuple[Step, Natives]:
-            functions = OwnStep.of(framework, state.source)
+            functions = OwnStep.of(state.source)
             made, step = functions.start(model)
 
             def checked(batch: Mapping[str, Any]) -> Any:

@@ -115,7 +115,7 @@ class State:
             arrays,
             self.shapes,
             source="the weights",
-            table=self.runner.reads(),
+            table=self.source.table,
             advice=self._advice_on_axes,
             buffers=buffers,
             lines=self._lines_for_names,
@@ -199,7 +199,7 @@ class State:
                     raise
         if not isinstance(array, np.ndarray) or array.dtype.kind == "O":
             raise Failed(
-                f"{self.runner.reads()}.py returns a {type(value).__name__} as output {name!r}, and xverify compares "
+                f"{self.source.title} returns a {type(value).__name__} as output {name!r}, and xverify compares "
                 "tensors; return tensors, in tuples, lists, mappings, named tuples or dataclasses, and leave others out"
             )
         one = name in self.scalars and not self.runner.scalars and array.shape == (1,)

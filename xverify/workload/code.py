@@ -7,8 +7,10 @@ import inspect
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .. import reading
@@ -74,20 +76,33 @@ def make(file: str, name: str, project: str) -> Any:  # a model of any framework
         in them hides a framework.
     """
     path = Path(file)
-    sys.path += [place for place in (str(path.parent), project) if place not in sys.path]
-    module = load_module(path.parent, path.stem, siblings=False)
+    import_from(path.parent, project)
+    return model_of(load_module(path.parent, path.stem, siblings=False), path.name, name, {})
+
+
+def import_from(folder: Path, project: str) -> None:
+    """Let code import from its folder and from another one, where this is named. project: "" for a file of a model folder."""
+    sys.path += [place for place in (str(folder), project) if project and place not in sys.path]
+
+
+def model_of(module: ModuleType, title: str, name: str, options: Mapping[str, Any]) -> Any:  # a model of any framework
+    """The model that a function or class of a module makes with these arguments, or that an object of it is. Raises Failed.
+
+    title: what messages call its file.
+    """
     if not hasattr(module, name):
-        raise Failed(f"{path.name} has no {name!r}{nearest(name, [each for each in vars(module) if each[0] != '_'])}")
+        raise Failed(f"{title} has no {name!r}{nearest(name, [each for each in vars(module) if each[0] != '_'])}")
     made = getattr(module, name)
     if not (inspect.isclass(made) or inspect.isroutine(made) or isinstance(made, functools.partial)):
         return made
-    needed = [each.name for each in _parameters(made) if each.default is each.empty and each.kind not in VARIADIC]
+    wanted = [each.name for each in _parameters(made) if each.default is each.empty and each.kind not in VARIADIC]
+    needed = [each for each in wanted if each not in options]
     if needed:
         raise Failed(
-            f"{path.name}: {name} needs the argument {', '.join(needed)}; write a function without arguments that calls it, "
+            f"{title}: {name} needs the argument {', '.join(needed)}; write a function without arguments that calls it, "
             "and name that one"
         )
-    return made()
+    return made(**options)
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -149,15 +149,16 @@ def objective_of(folder: ModelFolder, framework: str) -> Objective | None:
     if has_own_step(folder, framework):
         return Objective((), targets, step=True)
     terms = terms_of(spec)
-    own, theirs = _defines(folder.code, framework, "loss"), _defines(folder.code, REFERENCE, "loss")
+    own, theirs = (_defines(folder.place(each), "loss") for each in (framework, REFERENCE))
+    title = folder.place(framework).name
     if own and not theirs and not terms:
         raise Unsupported(
-            f"{framework}.py defines loss(outputs, targets), and neither {REFERENCE}.py nor spec.py says what it is compared with: "
+            f"{title} defines loss(outputs, targets), and neither {REFERENCE}.py nor spec.py says what it is compared with: "
             f"write the function into {REFERENCE}.py, or loss=... into ModelSpec"
         )
     if theirs and not own and not terms:
         raise Unsupported(
-            f"{REFERENCE}.py defines loss(outputs, targets), and {framework}.py does not: write the function there, or "
+            f"{REFERENCE}.py defines loss(outputs, targets), and {title} does not: write the function there, or "
             "loss=... into ModelSpec"
         )
     if not terms and not own:
@@ -172,21 +173,22 @@ def has_own_step(folder: ModelFolder, framework: str = REFERENCE) -> bool:
 
     Raises Unsupported where only one of them does.
     """
-    own, theirs = (_defines(folder.code, each, STEP) for each in (framework, REFERENCE))
+    files = [folder.place(each) for each in (framework, REFERENCE)]
+    own, theirs = (_defines(each, STEP) for each in files)
     if own == theirs:
         return own
-    has, lacks = (framework, REFERENCE) if own else (REFERENCE, framework)
+    has, lacks = (each.name for each in (files if own else reversed(files)))
     raise Unsupported(
-        f"{has}.py defines {STEP}(model, state, batch), and {lacks}.py does not: write the function into {lacks}.py, too"
+        f"{has} defines {STEP}(model, state, batch), and {lacks} does not: write the function into {lacks}, too"
     )
 
 
-def _defines(folder: Path, framework: str, name: str) -> bool:
+def _defines(file: Path, name: str) -> bool:
     """Whether a model file defines or imports this name. It is parsed and not imported."""
     try:
-        statements = parsed(reading.content(folder / f"{framework}.py")).body
+        statements = parsed(reading.content(file)).body
     except SyntaxError as error:
-        raise Failed(f"{framework}.py:{error.lineno}: {type(error).__name__}: {error.msg}") from None
+        raise Failed(f"{file.name}:{error.lineno}: {type(error).__name__}: {error.msg}") from None
     except (OSError, ValueError, RecursionError, MemoryError):  # what is wrong is told when the model is built
         return False
     for each in statements:

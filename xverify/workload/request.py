@@ -15,8 +15,9 @@ class Request(TrainingSettings, CommonSettings):
     """One run of one task: its settings, with all defaults filled in, and the model and subjects that it runs.
 
     model: the folder of the model.
-    subjects: the labels of the subjects; the first is the baseline of time ratios.
-    reference: the framework whose outputs the others are compared with.
+    subjects: how the subjects are written; the first is the baseline of time ratios. That is the label of each but of a file
+        elsewhere (see framework.ports).
+    reference: the framework, or the variant of one, whose outputs the others are compared with.
     batch, threads, weights, pin, data: as in ``CommonSettings`` and ``TrainingSettings``, with the defaults filled in.
     python: framework -> interpreter, which the user named or which belongs to an environment.
     optimizer: the optimizer of a training run; None for a forward pass.

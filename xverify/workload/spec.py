@@ -26,6 +26,7 @@ from .. import reading, usercode
 from ..errors import SpecError, UsageError, first_line, nearest
 from . import fields
 from .arguments import Arguments
+from .code import BUILD, Code
 from .digests import file_digest
 from .imports import load_module, parsed
 from .losses import Loss
@@ -163,20 +164,30 @@ class ModelFolder:
     """A model folder on disk.
 
     name: the name of the folder. path: its absolute path. spec: the SPEC of its spec.py.
+    ports: name of a subject -> its model file, which stands elsewhere. Such a file has its name in the place of a framework's.
     """
 
     name: str
     path: Path
     spec: ModelSpec
+    ports: Mapping[str, Code] = field(default_factory=dict)
 
     @property
     def code(self) -> Path:
         """The folder that contains the model files: this folder, or the one that ``spec.code`` names."""
         return (self.path / self.spec.code).resolve()
 
+    def place(self, framework: str) -> Path:
+        """Where the model file of this framework is, or would be. framework: also the name of a variant, or of a port."""
+        return self.ports[framework].file if framework in self.ports else self.code / f"{framework}.py"
+
+    def function(self, framework: str) -> str:
+        """What gives the model in this file."""
+        return self.ports[framework].name if framework in self.ports else BUILD
+
     def file(self, framework: str) -> Path | None:
         """The model file for this framework; None when there is none."""
-        return reading.present(self.code / f"{framework}.py")
+        return reading.present(self.place(framework))
 
     def takes(self, framework: str, option: str) -> bool:
         """Whether ``build`` of this framework's model file has this parameter.
@@ -184,11 +195,11 @@ class ModelFolder:
         The file is parsed and not imported. True when the file does not define ``build`` itself.
         """
         try:
-            statements = parsed(reading.content(self.code / f"{framework}.py")).body
+            statements = parsed(reading.content(self.place(framework))).body
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return True
         for statement in statements:
-            if isinstance(statement, ast.FunctionDef) and statement.name == "build":
+            if isinstance(statement, ast.FunctionDef) and statement.name == self.function(framework):
                 parameters = statement.args
                 named = (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
                 return parameters.kwarg is not None or option in {parameter.arg for parameter in named}

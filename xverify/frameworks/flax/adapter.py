@@ -45,6 +45,7 @@ class Adapter(Jax):
     name = "flax"
     weights_module = weights
     needs = {"flax": "flax", "jax": "jax"}
+    libraries = ("flax",)
     modes = {"jit": jit, "eager": eager}
     implicit_mode = "jit"
     layer_method = "__call__"
@@ -64,8 +65,8 @@ class Adapter(Jax):
         model = self.define(source, options)
         if not isinstance(model, self.nnx.Module):
             raise Failed(
-                f"{source.folder / 'flax.py'}: build() returns a {type(model).__module__}.{type(model).__name__}, and xverify runs "
-                "a flax.nnx.Module"
+                f"{source.folder / source.title}: {source.function}() returns a "
+                f"{type(model).__module__}.{type(model).__name__}, and xverify runs a flax.nnx.Module"
             )
         model.eval()
         if float64:

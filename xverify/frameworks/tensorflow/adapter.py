@@ -42,6 +42,7 @@ def _known(framework: Adapter, model: Any) -> Callable[..., Any]:
 class Adapter(OnTensorFlow, Keras):
     name = "tensorflow"
     needs = {"tensorflow-cpu": "tensorflow"}
+    libraries: ClassVar[tuple[str, ...]] = ("tensorflow", "keras")
     modes = {"eager": eager, "graph": graph, "xla": xla, "while": graph}
     mode_options = {"while": {"loop": "while"}}
     default_modes: ClassVar[tuple[str, ...]] = ("eager", "graph")

@@ -18,6 +18,7 @@ class Adapter(TensorFlow):
     name = "tensorlayer"
     weights_module = weights
     needs = {"tensorlayer": "tensorlayer", "tensorflow-cpu": "tensorflow"}
+    libraries = ("tensorlayer",)
     # The environment pins packages that TensorLayer imports without declaring them (matplotlib, an older opencv).
     isolated = "tensorlayer"
     file = ""

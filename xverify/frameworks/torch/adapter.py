@@ -59,6 +59,7 @@ class Adapter(TrainsOnTorch, Framework):
         "xverify.frameworks.torch.export",
     )
     needs = {"torch": "torch"}
+    libraries = ("torch", "torchvision", "torchaudio", "transformers", "diffusers", "timm")
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
     default_modes = ("eager",)
     trains = True
