@@ -98,6 +98,26 @@ def test_the_further_examples_pass(repository, tmp_path):
     assert (code, "3 passed" in out) == (0, True), out
 
 
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_port_within_one_framework_passes_and_its_fault_is_named(repository, tmp_path):
+    section = PAGE.split("## A port within one framework\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"^```(?:python|toml)\n(.*?)```", section, re.MULTILINE | re.DOTALL)
+    paths = ("fast/net.py", "my_port/names.toml", "test_port.py")
+    (repository / "fast").mkdir()
+    for path, text in zip(paths, blocks, strict=True):
+        (repository / path).write_text(text)
+    site = as_installed(tmp_path / "site")
+    code, out = call(repository, "python -m pytest", site)
+    assert (code, "1 passed" in out) == (0, True), out
+    port = repository / "fast" / "net.py"
+    assert "`nn.BatchNorm2d(16, eps=1e-3)`" in section
+    port.write_text(port.read_text().replace("nn.BatchNorm2d(16)", "nn.BatchNorm2d(16, eps=1e-3)"))
+    code, out = call(repository, "python -m pytest", site)
+    [message] = re.findall(r"^`(layer 1 .*?)`\.$", section, re.MULTILINE)
+    assert (code, f"AssertionError: {message}" in out) == (1, True), out
+
+
 def fixed(line):
     """A line without its measured figures, and without the folder and the threads of its machine."""
     line = re.sub(r"\S*my_port\b", "my_port", line)

@@ -83,17 +83,21 @@ def load_file(package: str, name: str, path: Path) -> type[Framework]:
     return adapter
 
 
-@cache
-def variant(framework: str, name: str, path: Path | None = None) -> type[Framework]:
-    """The adapter of a framework for another model file than the framework's own.
+_variants: dict[tuple[type[Framework], str, Path | None], type[Framework]] = {}  # see ``variant``
+
+
+def variant(adapter: type[Framework], name: str, path: Path | None = None) -> type[Framework]:
+    """The adapter of a framework for another model file than the framework's own, the same class in every call.
 
     name: of its subjects, and of its table in names.toml. path: the file; None for ``NAME.py`` of the model folder.
     """
-    adapter = load(framework)
     own: dict[str, Any] = {"file": name, "variant": name, "path": path, "__doc__": adapter.__doc__}
     if path is not None:  # such a file is called by its name alone in the mode that it has by default
         own["implicit_mode"] = default_mode(adapter)
-    return type(adapter.__name__, (adapter,), own)
+    key = adapter, name, path
+    if key not in _variants:
+        _variants[key] = type(adapter.__name__, (adapter,), own)
+    return _variants[key]
 
 
 def framework_of(name: str) -> str:
@@ -106,7 +110,7 @@ def named(name: str) -> type[Framework]:
     """The adapter of a framework, or of a variant of one. Raises UsageError for an unknown name."""
     framework = framework_of(name)
     if framework:
-        return variant(framework, name)
+        return variant(load(framework), name)
     if name not in files() and "-" in name:
         meant = [f"{each}{name[at:]}" for each in files() for at, sign in enumerate(name) if sign == "-"]
         raise UsageError(f"unknown framework {name!r}{nearest(name, [*files(), *meant])} Known: {', '.join(files())}")
@@ -132,7 +136,7 @@ def parse_subject(text: str) -> tuple[type[Framework], str]:
     port = ports.parse(text)
     if port is not None:
         framework = port.framework or ports.framework_of(port, load_all())
-        adapter, name, mode = variant(framework, port.name, port.path), port.name, port.mode
+        adapter, name, mode = variant(load(framework), port.name, port.path), port.name, port.mode
     else:
         name, _, mode = text.strip().partition(":")
         adapter = named(name)

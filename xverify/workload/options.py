@@ -224,8 +224,9 @@ class RunArguments:
     """The arguments of ``xverify.run`` that are no settings of the run."""
 
     subjects: Sequence[str] | None = option(
-        None, "framework[:mode],...; the first is the baseline of time ratios", group=WHAT, metavar="LIST", parse=_names,
-        unset="every installed framework",
+        None,
+        "framework[:mode],..., or a file as NAME=FILE.py[:FUNCTION][@MODE]; the first is the baseline of time ratios",
+        group=WHAT, metavar="LIST", parse=_names, unset="every installed framework",
     )  # fmt: skip
     json: FilePath | None = option(
         None, "write the result file, after every process run and at the end", group=OUTPUT, metavar="FILE",
