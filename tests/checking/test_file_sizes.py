@@ -10,6 +10,7 @@ import xverify as library
 from xverify.checking import sizes
 from xverify.errors import UsageError
 from xverify.framework.modelfile import Tensor
+from xverify.workload.sizes import combinations
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
@@ -200,12 +201,12 @@ def test_the_same_in_python(tmp_path):
 
 
 def test_of_many_combinations_one_axis_is_varied_at_a_time():
-    found = sizes.combinations({"batch": (1, 2, 3), "seq": (4, 8, 16), "width": (5, 6)})
+    found = combinations({"batch": (1, 2, 3), "seq": (4, 8, 16), "width": (5, 6)})
     assert len(found) == 7
     assert {"batch": 1, "seq": 4, "width": 5} in found
     assert {"batch": 3, "seq": 16, "width": 6} in found
     assert {"batch": 2, "seq": 8, "width": 5} not in found
-    assert len(sizes.combinations({"batch": (1, 2, 7), "seq": (1, 16, 33)})) == 9
+    assert len(combinations({"batch": (1, 2, 7), "seq": (1, 16, 33)})) == 9
 
 
 def test_an_axis_that_is_a_sum_of_others_follows_them():

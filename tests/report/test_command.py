@@ -21,6 +21,7 @@ VALUES = {
     "shape": {"x": (1, 3, 224, 224), "a b": (), "s=t": (5,)},
     "map": {"logits": "output_0", "a b": "c, d"},
     "sizes": {"batch": (1, 2, 7), "a b": (3,)},
+    "batch": (1, 7),
     "state": {"h_out": "h_in"},
     "python": {"jittor": "/a b/python"},
     "input_range": (-1.0, 0.1234567890123),

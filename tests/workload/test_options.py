@@ -82,7 +82,7 @@ def test_a_wrong_keyword_names_the_nearest():
 
 def test_a_request_has_every_setting():
     kept = {each.name for each in (*declared(CommonSettings), *declared(TrainingSettings))}
-    assert kept | {"model", "subjects", "reference", "optimizer", "notes", "asked"} == {
+    assert kept | {"model", "subjects", "reference", "optimizer", "sizes", "other_sizes", "notes", "asked"} == {
         each.name for each in fields(Request)
     }
     request, _ = resolve("mlp", ["numpy"], RunSettings(batch=3, seed=7, strict=True, rerun=5))
@@ -169,7 +169,7 @@ def test_text_of_the_command_line_is_read(declaration, text, value):
 
 def test_help_names_the_default_once():
     assert named("seed").says == "seed of drawn weights and inputs (default: 0)"
-    assert named("batch").says == "items a call (default: the model's own)"
+    assert named("threads").says == "threads of every framework (default: all cores)"
     assert named("timeout").says.endswith("(default: 1800)")
     assert "default" not in named("strict").says
     assert Option("x", int | None, None, "a number").says == "a number"

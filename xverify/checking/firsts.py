@@ -12,14 +12,13 @@ from ..environments.versions import in_order
 from ..errors import Refused
 from ..results.records import Error
 from ..results.verdicts import Verdict
+from ..verdict.first_size import AtSize, first_size, where
 from ..verdict.limits import UNIT, growth
+from ..workload.sizes import said, sentence
 from .candidate import Checked
 from .judge import Judged
-from .sizes import said, sentence
 from .steady import LONG_SUM, change
 from .subject import File, Opened
-
-DIVERGES = "the first value that differs"  # how the sentence on the node begins at which two files diverge
 
 
 def with_refusals(sized: Sequence[Checked], question: str) -> list[Checked]:
@@ -56,20 +55,8 @@ def told(
     if sizes:
         yield sentence(sizes)
         for file, every in zip(files, checked):
-            yield from first_size(file.label, every)
+            yield from first_size(file.label, [AtSize(each.size, _worst(each), _where(each)) for each in every])
     yield from first_versions([each for every in checked for each in every])
-
-
-def first_size(label: str, sized: Sequence[Checked]) -> Iterator[str]:
-    """A sentence on the smallest size at which a file differs; none where it differs at no size. sized: the smallest first."""
-    wrong = [each for each in sized if _worst(each) in (Verdict.DIFFERENT, Verdict.INVALID)]
-    if not wrong or len(sized) == 1:
-        return
-    first, count = wrong[0], f"{len(wrong)} of {len(sized)} sizes differ"
-    if len(wrong) == len(sized):
-        yield f"{label}: every size differs, from {said(first.size)} on{_where(first)}"
-    else:
-        yield f"{label}: the first size that differs is {said(first.size)} ({count}){_where(first)}"
 
 
 def first_versions(checked: Sequence[Checked]) -> Iterator[str]:
@@ -135,13 +122,5 @@ def _rank(each: Checked) -> int:
 
 def _where(each: Checked) -> str:
     """The place of the fault, after a colon; "" where it is not known."""
-    for answer in each.answers.values():
-        error = answer.error
-        if error.verdict <= Verdict.EQUAL:
-            continue
-        layers = error.layers
-        if layers is not None and layers.first is not None and layers.first.verdict > Verdict.EQUAL:
-            return f": {layers.describe(layers.first)}"
-        causes = (error.reason or "").split("; ")
-        return f": {next((each for each in causes if each.startswith(DIVERGES)), causes[0])}"
-    return f": {each.failure}" if each.failure else ""
+    places = (where(answer.error) for answer in each.answers.values())
+    return next(filter(None, places), f": {each.failure}" if each.failure else "")

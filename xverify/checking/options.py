@@ -9,6 +9,7 @@ from .. import host
 from ..errors import UsageError
 from ..workload.declaration import declared, option
 from ..workload.options import MOST_STEPS, OWN_WEIGHTS, FilePath, reused
+from ..workload.sizes import parse as parse_sizes
 
 # The headings of the help, in order.
 GROUPS = ("what to check", "inputs", "verdict", "timing", "machine", "output")
@@ -28,16 +29,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _sizes(text: str) -> tuple[str, tuple[int, ...]]:
-    name, equals, sizes = text.rpartition("=")
-    try:
-        found = tuple(int(size) for size in sizes.split(","))
-    except ValueError:
-        equals, found = "", ()
-    if not equals or not name or any(size < 1 for size in found):
-        raise UsageError(
-            f"--sizes {text}: write NAME=SIZES, e.g. --sizes batch=1,2,7 seq=1,16,33; the files to check stand before --sizes"
-        )
-    return name, found
+    return parse_sizes(text, "; the files to check stand before --sizes")
 
 
 def _pair(flag: str, example: str, text: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from ..progress import Listener
 from ..results.precision import Precision
 from ..results.records import Result
 from ..weights import npz
+from ..workload.sizes import Size, combinations, naming, said
 from . import references, sizes
 from .answers import Answers
 from .candidate import Checked, Context, Evaluated, Known, ReferenceFailed, Target, Tools, attempt
@@ -172,7 +173,7 @@ class Check:
         chosen: dict[Path, dict[str, int]] = {}
         rounds: list[list[Checked]] = []
         known: Known | ReferenceFailed | None = None
-        for size in sizes.combinations(asked):
+        for size in combinations(asked):
             if rounds:
                 opened = [self._opened_again(*each) for each in zip(self.files, opened, rounds[-1])]
             checked, found = self._judge(opened, ready, size, chosen, self._late(size) if rounds else "")
@@ -195,7 +196,7 @@ class Check:
         self,
         opened: Sequence[Opened | SubjectError],
         ready: Future[Any] | None,
-        size: sizes.Size,
+        size: Size,
         chosen: dict[Path, dict[str, int]],
         late: str,
     ) -> tuple[list[Checked], Known | ReferenceFailed]:
@@ -218,7 +219,7 @@ class Check:
             elif skipped:
                 one = untested(each, questions(self.context.settings)[-1], skipped)
             else:
-                with sizes.naming(size):
+                with naming(size):
                     one, target = self._checked(each, target, tools)
                 if self.graphs is not None:
                     self.graphs.check_started()
@@ -227,20 +228,20 @@ class Check:
                 self.context.listener.judged(row.subject, row.task, row.error.verdict if row.error else row.status)
         return checked, known
 
-    def _late(self, size: sizes.Size) -> str:
+    def _late(self, size: Size) -> str:
         """Why there is no time to check a size; "" where there is."""
         left = self.context.clock.left
         over = left is not None and left <= 0
-        return f"--max-seconds was over before the size {sizes.said(size)}" if over else ""
+        return f"--max-seconds was over before the size {said(size)}" if over else ""
 
     def _known(
-        self, ready: Future[Any] | None, files: Sequence[Opened], size: sizes.Size, tools: Tools
+        self, ready: Future[Any] | None, files: Sequence[Opened], size: Size, tools: Tools
     ) -> tuple[Known | ReferenceFailed, str]:
         """(the reference at a size, why the files are not checked at it; "" where they are). Raises UsageError."""
         if self.reference is None or ready is None:
             return Known(None, references.own_summary("each file's own meaning")), ""
         try:
-            with sizes.naming(size):
+            with naming(size):
                 return self.reference.known(ready, files, tools), ""
         except ReferenceFailed as error:
             if not size:
@@ -297,7 +298,7 @@ class Check:
         yield reproduced(context, self.graphs, found, answered.target), answered.target
 
     def _guess(
-        self, files: Sequence[Opened], size: sizes.Size, chosen: dict[Path, dict[str, int]], opened: Opened
+        self, files: Sequence[Opened], size: Size, chosen: dict[Path, dict[str, int]], opened: Opened
     ) -> tuple[Cases, Computed]:
         """The input cases for a file, whose graph may tell the range of ids, and what it computes on them.
 

@@ -1,28 +1,22 @@
-"""One file at several sizes: the combinations that --sizes asks for, and the inputs of a file at each of them."""
+"""One file at several sizes: the axes that --sizes names, and the inputs of a file at each combination."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError, nearest
 from ..framework.modelfile import Tensor
+from ..workload.sizes import BATCH, Size, check, said
+from ..workload.sizes import value as computed
 from .cases import BATCH_NAMES, described
 from .options import CheckSettings
 from .reference import is_recorded
 from .subject import Opened
 
-BATCH = "batch"  # also means an axis that has another name of a batch, and the first axis of all inputs without a name
-WHOLE = 16  # up to so many combinations are all checked; of more, one axis is varied at a time
-MOST = 64  # combinations of one check
-Size = Mapping[str, int]  # name of an open axis -> its size
 SYMBOL = re.compile(r"s\d+")  # the name of an axis in a file of torch.export, which has no other
-TERMS = re.compile(r"\s*([+-]?)\s*([^\s+-]+)")  # of a name such as "past_sequence_length + 1"
 
 
 def check_settings(settings: CheckSettings) -> None:
@@ -30,58 +24,13 @@ def check_settings(settings: CheckSettings) -> None:
     sizes = settings.sizes
     if not sizes:
         return
-    for name, values in sizes.items():
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values or not all(map(_is_size, values)):
-            raise UsageError(f"--sizes: {name} is {values!r}: it must be one or several whole numbers, at least 1")
+    check(sizes)
     if settings.time:
         raise UsageError("--sizes and --time: one size is timed; leave out --sizes, and give the size with --shape")
     if settings.against is not None and is_recorded(Path(settings.against)):
         raise UsageError(
             f"--sizes: the tensors in {settings.against} were recorded at one size; name another reference with --against"
         )
-    count = len(combinations(sizes))
-    if count > MOST:
-        raise UsageError(f"--sizes asks for {count} combinations, and at most {MOST} are checked: give fewer sizes")
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def combinations(sizes: Mapping[str, Sequence[int]]) -> list[Size]:
-    """The combinations that are checked, the smallest first; one empty combination where no size is asked for."""
-    values = {name: tuple(dict.fromkeys(each)) for name, each in sizes.items()}
-    if _are_all_checked(sizes):
-        found = [dict(zip(values, chosen)) for chosen in itertools.product(*values.values())]
-    else:
-        first = {name: each[0] for name, each in values.items()}
-        varied = [{**first, name: size} for name, each in values.items() for size in each[1:]]
-        found = [first, *varied, {name: max(each) for name, each in values.items()}]
-    unique = [dict(each) for each in dict.fromkeys(tuple(each.items()) for each in found)]
-    return sorted(unique, key=lambda each: (math.prod(each.values()), *each.values()))
-
-
-def _are_all_checked(sizes: Mapping[str, Sequence[int]]) -> bool:
-    return math.prod(len(set(each)) for each in sizes.values()) <= WHOLE
-
-
-def sentence(sizes: Mapping[str, Sequence[int]]) -> str:
-    """A sentence on the combinations that are checked."""
-    count = len(combinations(sizes))
-    given = " ".join(f"{name}={','.join(map(str, each))}" for name, each in sizes.items())
-    if count == 1:
-        return f"checked at the size {given}"
-    if _are_all_checked(sizes):
-        return f"checked at {count} sizes: every combination of {given}"
-    return (
-        f"checked at {count} sizes of {given}: each size of an axis with the first size of the others, and the largest "
-        "sizes together"
-    )
-
-
-def said(size: Size) -> str:
-    """A combination as a user writes it."""
-    return " ".join(f"{name}={each}" for name, each in size.items())
 
 
 def axes(tensors: Sequence[Tensor]) -> dict[str, list[tuple[str, int]]]:
@@ -140,7 +89,7 @@ def at(tensors: Sequence[Tensor], size: Size) -> tuple[Tensor, ...]:
     A name may be a sum or a difference of others, as exporters write it: ``past_sequence_length + 1``.
     """
     sizes = {
-        place: value for name, places in axes(tensors).items() if (value := _value(name, size)) for place in places
+        place: value for name, places in axes(tensors).items() if (value := computed(name, size)) for place in places
     }
     return tuple(
         replace(each, shape=tuple(sizes.get((each.name, axis), own) for axis, own in enumerate(each.shape)))
@@ -148,15 +97,6 @@ def at(tensors: Sequence[Tensor], size: Size) -> tuple[Tensor, ...]:
         else each
         for each in tensors
     )
-
-
-def _value(name: str, size: Size) -> int | None:
-    """The size of an axis; None where it is not known."""
-    terms = TERMS.findall(name)
-    known = {text: int(text) for _, text in terms if text.isdecimal()} | dict(size)
-    if len(terms) > 1 and all(text in known for _, text in terms):
-        return sum(-known[text] if sign == "-" else known[text] for sign, text in terms)
-    return size.get(name)
 
 
 def of(tensors: Sequence[Tensor], given: Sequence[Tensor]) -> dict[str, int]:
@@ -192,14 +132,3 @@ def check_reached(label: str, tensors: Sequence[Tensor], given: Sequence[Tensor]
                 f"input {each.name!r} of {label} got the shape {described(shape)}, "
                 "because the reference or --inputs fixes it"
             )
-
-
-@contextmanager
-def naming(size: Size) -> Iterator[None]:
-    """Begin the message of a UsageError with the size at which it was raised."""
-    try:
-        yield
-    except UsageError as error:
-        if not size:
-            raise
-        raise type(error)(f"--sizes {said(size)}: {error}") from None

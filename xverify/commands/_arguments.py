@@ -177,7 +177,7 @@ def add(parser: Parser, options: Iterable[Option]) -> None:
             action = group.add_argument(option.flag, action="store_true", help=text)
         else:
             action = group.add_argument(
-                option.flag, type=option.read, metavar=option.metavar, default=option.default, help=text,
+                option.flag, dest=option.name, type=option.read, metavar=option.metavar, default=option.default, help=text,
                 action="extend" if option.words else "append" if option.repeatable else "store",
                 nargs="+" if option.words else None,
             )  # fmt: skip
@@ -188,8 +188,8 @@ def values(args: argparse.Namespace, options: Sequence[Option]) -> dict[str, Any
     """Return name -> value of each option, after checking the values. Raises UsageError."""
     given = {option.name: getattr(args, option.name) for option in options}
     for option in options:
-        if option.repeatable:
-            pairs = given[option.name] or ()
+        if option.repeatable and given[option.name] is not None:
+            pairs = given[option.name]
             given[option.name] = dict(pairs)
             names = [name for name, _ in pairs]
             twice = [name for name, value in pairs if names.count(name) > 1 and given[option.name][name] != value]

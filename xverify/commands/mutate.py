@@ -34,7 +34,7 @@ EXIT_CODES = {
     3: "a model could not run",
 }
 OPTIONS = (
-    named("batch", default=2, unset=""),
+    named("batch", annotation=int, default=2, unset="", help="items a call", parse=None),
     named("subjects", default=(TORCH,), unset=TORCH, help="frameworks of the ports, each scored by itself"),
     named("task", metavar="TASK", many=False, help="forward: faults of layers; train: faults of training code"),
     Option("per_kind", int, 1, "layers drawn for each kind of fault", group=HOW, metavar="N", least=1),

@@ -23,6 +23,8 @@ EXAMPLE = """examples:
       several process runs, for verdicts on speed; add --resume to continue after a crash
   xverify run resnet50 --batch 8 --warmup 10 --rerun 100
       the setting of the Jittor performance test
+  xverify run ./my_port --batch 8,1,7 --sizes seq=16,1,33
+      at several sizes; seq is an axis that spec.py names
   xverify run ./my_port                your own folder: spec.py and a file for
                                        each framework
   xverify run mlp --task train --optimizer adam

@@ -47,7 +47,9 @@ class ConvertSettings:
     force: bool = reused(
         "force", help="replace OUT when it exists, and a result file that xverify did not write", group=WHAT
     )
-    batch: int | None = reused("batch", group=INPUTS, help="items in a call, which are fixed in most formats")
+    batch: int | None = reused(
+        "batch", group=INPUTS, help="items in a call, which are fixed in most formats", parse=None
+    )
     shape: Mapping[str, tuple[int, ...]] | None = option(
         None, "the shape of an input, batch included; may be repeated", group=INPUTS, metavar=SHAPE.metavar,
         parse=SHAPE.parse, repeatable=True, unset="as in spec.py",

@@ -67,10 +67,10 @@ def _outputs(space: Path, shapes: Shapes, threads: int | None, text: str) -> dic
     except SubjectError as error:
         given = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
         raise type(error)(f"{text} cannot be called with float32 inputs {given}: {error}") from None
-    return _named(npz.load_file(found))
+    return named(npz.load_file(found))
 
 
-def _named(arrays: Mapping[str, Array]) -> dict[str, tuple[tuple[int, ...], str]]:
+def named(arrays: Mapping[str, Array]) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return the shape and dtype of each output by its name. Outputs without names are called output, or output_0, output_1."""
     names = [key.partition("/")[2] for key in arrays]
     if not any(name.startswith(f"{UNNAMED}[") for name in names):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,12 +17,14 @@ from ..reference.exporting import Export
 from ..reference.layers import Captured, LayerReplay
 from ..reference.replayed import ReplayedLayers, capture_layers, replay_further, replay_layers
 from ..reference.truth import Truth
-from ..results.records import Error, Row, Speed, Training
+from ..results.records import Error, Memory, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..training.learner import Learner
+from ..verdict.first_size import AtSize, first_size, where
 from ..verdict.judgement import demanded, distance, doubtful
 from ..verdict.limits import EQUAL_RHO
 from ..workload.request import Request
+from ..workload.sizes import Size, order, said
 from ..workload.spec import ModelFolder
 from . import checking, judging, learning, measuring
 from .building import FolderSource
@@ -35,6 +38,7 @@ class Candidate(TimedCandidate):
     """A subject of a run.
 
     distances: see ``_distances``; None before they are computed.
+    other_sizes: what was found at other sizes than the one that is timed: the error, or how its process ended there.
     """
 
     source: FolderSource
@@ -54,6 +58,7 @@ class Candidate(TimedCandidate):
         self.replayed: ReplayedLayers | None = None
         self.training: Training | None = None
         self.distances: dict[int, float] | None = None
+        self.other_sizes: list[tuple[Size, Error | SubjectError]] = []
 
     # -- building -----------------------------------------------------------------------------------------------------
 
@@ -154,7 +159,32 @@ class Candidate(TimedCandidate):
         if not self.alive:
             return
         with self._stage():  # what the subject wrote may be unreadable
-            self.error = self._wrong_weights(prepared) or self._judged_outputs(truth, replayed)
+            self.error = self.wrong_weights(prepared) or self._judged_outputs(truth, replayed)
+
+    @contextmanager
+    def at_size(self, size: Size) -> Iterator[None]:
+        """Report to the listener that it is judged at another size. A process that ends there has failed at all sizes."""
+        self.listener.phase(self.label, f"computing at {said(size)}")
+        with self._stage():
+            try:
+                yield
+            except SubjectError as error:
+                self.other_sizes.append((size, error))
+                raise type(error)(f"at {said(size)}: {error}") from None
+
+    def take_size(self, size: Size, error: Error) -> None:
+        """Note the error at another size."""
+        error = self._demanded(error)
+        self.other_sizes.append((size, error))
+        self.listener.judged(self._sized_label(size), self.request.task, error.verdict)
+
+    def wrong_weights(self, prepared: Prepared) -> Error | None:
+        """The error of weights that are not those of the reference; None when they are."""
+        return judging.wrong_weights(self.built, prepared) if self.built is not None else None
+
+    def _sized_label(self, size: Size) -> str:
+        """The name of its row at another size."""
+        return f"{self.label} {said(size)}"
 
     @property
     def doubtful_cases(self) -> tuple[int, ...]:
@@ -181,15 +211,12 @@ class Candidate(TimedCandidate):
         if not self.active or self.error is None or not self.timed.outputs:
             return
         with self._stage():
-            later = self._wrong_weights(prepared)
+            later = self.wrong_weights(prepared)
             if later is None:
                 later = judging.later_outputs(self.timed.outputs, truth, self.folder.spec, self.subject, self.replayed)
             if later.verdict > self.error.verdict:
                 reason = f"in process run {self.run + 1}: {later.reason}"
                 self.error = replace(later, reason=reason, timed_cases=self.error.timed_cases)
-
-    def _wrong_weights(self, prepared: Prepared) -> Error | None:
-        return judging.wrong_weights(self.built, prepared) if self.built is not None else None
 
     def learner(self) -> Learner:
         """The record of this candidate for the training-parity checks. Its warm-up must be complete."""
@@ -201,7 +228,7 @@ class Candidate(TimedCandidate):
         """Run the training-parity checks. When they cannot be run, the candidate fails, because its speed counts only with them."""
         if not self.alive or observed is None:
             return
-        wrong = self._wrong_weights(prepared)
+        wrong = self.wrong_weights(prepared)
         if wrong is not None:
             self.error, self.training = wrong, parity.wrong_weights(wrong)
             return
@@ -214,7 +241,7 @@ class Candidate(TimedCandidate):
         if not self.active or self.error is None:
             return
         with self._stage():
-            if self._wrong_weights(prepared) is not None:
+            if self.wrong_weights(prepared) is not None:
                 reason = "other weights after loading in a later process run"
                 self.error = replace(self.error, verdict=Verdict.INVALID, reason=reason)
             else:
@@ -222,8 +249,36 @@ class Candidate(TimedCandidate):
 
     # -- results ------------------------------------------------------------------------------------------------------
 
+    def rows(self, speed: Speed | None) -> Iterator[Row]:
+        """The rows of the report: one at each size, of which the first is timed."""
+        row = self.row(speed)
+        yield row
+        for size, found in self.other_sizes:
+            failed = isinstance(found, SubjectError)
+            yield replace(
+                row,
+                subject=self._sized_label(size),
+                batch=size.get("batch", row.batch),
+                sizes=dict(size),
+                status=found.status if isinstance(found, SubjectError) else "ok",
+                reason=str(found) if failed else None,
+                error=found if isinstance(found, Error) else None,
+                speed=None,
+                memory=Memory(),
+            )
+
+    def first_size(self) -> Iterator[str]:
+        """A sentence on the smallest size at which it differs; none where it differs at no size."""
+        own = [(self.request.sizes, self.error)] if self.error is not None else []
+        found = [
+            AtSize(size, max(Verdict.EQUAL, error.verdict), where(error))
+            for size, error in sorted([*own, *self.other_sizes], key=lambda each: order(each[0]))
+            if isinstance(error, Error)
+        ]
+        return first_size(self.label, found)
+
     def row(self, speed: Speed | None) -> Row:
-        """The row of the report."""
+        """The row at the size that is timed."""
         return Row(
             subject=self.label,
             framework=self.subject.adapter.name,
@@ -241,4 +296,5 @@ class Candidate(TimedCandidate):
             environment=dict(self.started.environment) if self.started else {},
             training=self.training,
             precision=learning.precision(self.request),
+            sizes=dict(self.request.sizes),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from ..verdict import outputs
 from ..version import __version__
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
-from . import memory
+from . import memory, other_sizes
 from .budget import Clock, overrun
 from .candidate import Candidate
 from .process_runs import ProcessRuns, figure
@@ -38,6 +38,8 @@ from .repeat import faultless
 from .resume import Earlier, check_weights
 from .stages import History, Subject
 from .verdicts import OutputVerdicts, TrainingVerdicts, Verdicts
+
+Sized = Sequence[other_sizes.SizedReference]  # the reference at each of the other sizes
 
 
 class Run:
@@ -125,7 +127,8 @@ class Run:
 
     def result(self) -> Result:
         """The result so far."""
-        rows = tuple(each.row(speed) for each, speed in zip(self.candidates, self._speeds()))
+        rows = tuple(row for each, speed in zip(self.candidates, self._speeds()) for row in each.rows(speed))
+        sizes = [text for each in self.candidates for text in each.first_size()]
         timeline = self.clock.timeline()
         exact, layers = (self.verdicts.truth, self.verdicts.layers) if self.verdicts else (None, ())
         reference = summary.reference(self.request, self.prepared, self.export, exact, layers)
@@ -143,7 +146,7 @@ class Run:
             inputs=summary.inputs(self.request, self.prepared),
             reference=summary.without_found(reference, rows),
             rule=outputs.RULE,
-            notes=(*self.notes, *self._notes_of_the_export(), *overrun(self.budget, timeline)),
+            notes=(*self.notes, *sizes, *self._notes_of_the_export(), *overrun(self.budget, timeline)),
             timeline={**timeline, "unavoidable_seconds": unavoidable},
             item=self.folder.spec.item,
             noise=self.noise.describe(),
@@ -239,7 +242,7 @@ class Run:
         Returns them, with the weights in normal form, and what judges the subjects.
         """
         try:
-            prepared, float32 = self._build_all()
+            prepared, float32, sized = self._build_all()
         except BaseException as error:
             self._stop_background()
             self._abandon(error)
@@ -248,11 +251,11 @@ class Run:
         if self.keeper is not None:
             inputs = prepared.training if self.request.trains else prepared.inputs
             self.keeper.keep(self.request.task, prepared.weights, inputs)
-        self.verdicts = verdicts = self._verdicts(prepared, float32)
+        self.verdicts = verdicts = self._verdicts(prepared, float32, sized)
         return prepared, verdicts
 
-    def _build_all(self) -> tuple[Prepared, truth.Outputs]:
-        """Build the reference and the models of the first turn. Returns weights and inputs, and the reference's float32 outputs."""
+    def _build_all(self) -> tuple[Prepared, truth.Outputs, Sized]:
+        """Build all of the first turn: weights and inputs, the reference's float32 outputs, and the reference at other sizes."""
         late = {
             index: slow for index, each in enumerate(self.candidates) if (slow := each.subject.adapter.slow_start())
         }
@@ -276,18 +279,19 @@ class Run:
         for candidate in by_onnx:
             candidate.use(prepared, self.export)
         built += [self.background.submit(build_model, each) for each in by_onnx]
-        float32 = truth.compute_float32(self.process, prepared)
+        float32 = other_sizes.compute_float32(self.process, prepared)
+        sized = other_sizes.prepare(self.process, prepared)
         for done in built:
             done.result()
         for each in started.values():  # a later turn has the processes of its subjects already
             each.result()
-        return prepared, float32
+        return prepared, float32, sized
 
-    def _verdicts(self, prepared: Prepared, float32: truth.Outputs) -> Verdicts:
+    def _verdicts(self, prepared: Prepared, float32: truth.Outputs, sized: Sized) -> Verdicts:
         """What judges the subjects. Where nothing is timed, the reference computes in float64 while they run."""
         if self.request.trains:
             return TrainingVerdicts(self.process, self.background)
-        verdicts = OutputVerdicts(self.process, float32, self.background)
+        verdicts = OutputVerdicts(self.process, float32, sized, self.background)
         if self.request.no_timing:
             verdicts.begin_early(prepared)
         return verdicts

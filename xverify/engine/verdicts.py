@@ -17,6 +17,7 @@ from ..reference.truth import Truth
 from . import learning, replaying
 from .budget import Clock
 from .candidate import Candidate
+from .other_sizes import OtherSizes, SizedReference
 
 
 class Verdicts(Protocol):
@@ -42,11 +43,19 @@ class Verdicts(Protocol):
 class OutputVerdicts:
     """Judges outputs and layers.
 
-    float32: the outputs of the reference. early: computes in float64 while the subjects run, where nothing is timed.
+    float32: the outputs of the reference. sized: the reference at other sizes.
+    early: computes in float64 while the subjects run, where nothing is timed.
     """
 
-    def __init__(self, process: ReferenceProcess, float32: truth.Outputs, background: Executor) -> None:
+    def __init__(
+        self,
+        process: ReferenceProcess,
+        float32: truth.Outputs,
+        sized: Sequence[SizedReference],
+        background: Executor,
+    ) -> None:
         self.process, self.float32, self.background = process, float32, background
+        self.other_sizes = OtherSizes(sized)
         self.truth: Truth | None = None
         self.early: Future[Truth] | None = None
         self.replay: LayerReplay | None = None
@@ -69,6 +78,7 @@ class OutputVerdicts:
         if exact is None:
             exact = self.early.result() if self.early else truth.evaluate(self.process, prepared, self.float32)
             self.truth = exact
+        self.other_sizes.judge(new, prepared, exact, clock)
         replay = self.replay = self.replay or LayerReplay(self.process, prepared, exact.layers)
         counts = Counter(each.subject.build_key for each in candidates if each.alive)
         self.replayed = replaying.replay_all(new, replay, exact, clock, counts, self.replayed, self.background)

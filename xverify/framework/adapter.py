@@ -20,6 +20,7 @@ from .own_step import RunsOwnStep
 from .reference import IN_MEMORY as IN_MEMORY
 from .reference import Activations as Activations
 from .reference import Names as Names
+from .reference import OpenAxes as OpenAxes
 from .reference import Reference
 from .runner import Array as Array
 from .runner import Mode as Mode

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Unsupported
+from .outline import Outlined
 from .runner import Runner
 
 # (names of the inputs, names of the outputs) of a model.
 Names = tuple[list[str], list[str]]
+# Name of an input or output -> for each of its axes, its name where the size is open, and None where it is that of the example.
+OpenAxes = Mapping[str, tuple[str | None, ...]]
 IN_MEMORY = 2**28  # bytes of the parameters of a model with a folder in ``Setup.disk`` that stay in memory nevertheless
 
 
@@ -66,14 +69,21 @@ class Reference(Runner):
         """The first operation of a pass that draws random numbers, with its line in a file of ``folder``; "" when not known."""
         return ""
 
+    def outline(self, model: Any, inputs: tuple[Any, ...]) -> Outlined:
+        """The operations of a model in a pass on these native inputs."""
+        raise Unsupported(f"the adapter of {self.name} does not tell the operations of a model")
+
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
         """Set the running statistics of batch norms to those of these native inputs."""
 
-    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
+    def export_onnx(
+        self, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool, axes: OpenAxes
+    ) -> str:
         """Write the model as an ONNX file that keeps parameter names and folds no constants.
 
         inputs: an example of native inputs. names: (names of the inputs, names of the outputs).
         with_weights: False: the file need not hold the values of weights, which are then inputs of the graph.
+        axes: the axes that the file leaves open; the sizes of all others are those of the example.
         Returns why the usual exporter could not make it; "" when it did.
         """
         raise Unsupported(f"{self.name} cannot export ONNX")

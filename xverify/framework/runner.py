@@ -90,6 +90,8 @@ class Runner:
     default_modes: ClassVar[tuple[str, ...]] = ()
     # Whether ``load_weights`` takes any mapping and looks its arrays up one by one, so that they need not be in memory together.
     streams_weights: ClassVar[bool] = False
+    # Why a callable takes inputs of the sizes of its example alone; '' where it takes others.
+    one_size: ClassVar[str] = ""
     # How often a process of this framework has the weights in memory at its peak; see engine/memory.py.
     copies: ClassVar[float] = 4.0
     # The memory of a process of this framework beside its model, without pages of files, MiB; as bench/memory.py prints for mlp.

@@ -261,6 +261,17 @@ class Pieces(Request[PiecesTimed]):
 
 
 @dataclass(frozen=True)
+class CallOn(Request[None]):
+    """Call the callable that is timed once on every case of other inputs, and write its outputs: "case/name" -> array.
+
+    inputs, path: array files. The inputs may have other sizes than those that the callable was made with.
+    """
+
+    inputs: str
+    path: str
+
+
+@dataclass(frozen=True)
 class GraphCount(Request[int | None]):
     """Count the graphs that the callable has made so far; None when its mode makes no graphs."""
 

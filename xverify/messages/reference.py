@@ -79,11 +79,13 @@ class Export(Request[str]):
     loaded again. The reply tells why the usual exporter could not make the export; "" when it did.
 
     weights: whether the file holds weights. Without them, a weight is an input of the graph, or an initializer with other values.
+    axes: the axes that the file leaves open; see ``framework.reference.OpenAxes``.
     """
 
     inputs: str
     path: str
     weights: bool = True
+    axes: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ _DOING = {
     "PrepareTraining": "making its first training step",
     "Warm": "warming up",
     "Block": "running a timed block",
+    "CallOn": "computing another size",
     "ReadFile": "reading the weight file",
     "ReadGraph": "reading the weight file",
     "WriteFile": "writing the weight file",

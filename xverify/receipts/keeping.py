@@ -119,7 +119,10 @@ class Keeper:
         """The content of receipt.json, with a digest over all the rest of it."""
         assert self.folder is not None
         first = self.requests[0]
-        settings = replace(self.settings, batch=first.batch, threads=first.threads)
+        given = any(
+            "batch" in each.sizes for each in self.requests
+        )  # a batch that was not given is the model's, which may change
+        settings = replace(self.settings, batch=self.settings.batch if given else first.batch, threads=first.threads)
         model = f"{FILES}/{self.folder.path.relative_to(common_root(self.folder)).as_posix()}"
         python = {name: path for each in self.requests for name, path in each.python.items()}
         noted: dict[str, object] = {

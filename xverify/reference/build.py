@@ -26,6 +26,7 @@ from ..workload import probe
 from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
+from ..workload.sizes import said
 from ..workload.spec import ModelFolder
 from .inputs import fewer_items, input_cases
 
@@ -39,6 +40,7 @@ class ReferenceProcess:
 
     state: when the input cases are the steps of a sequence: input -> the output of the step before that it is given.
     inputs: a file of input cases, of training with their labels, that takes the place of drawn ones; None: they are drawn.
+    place: the folder of the files at another size than the first one; None: that of the worker.
     """
 
     request: Request
@@ -47,6 +49,7 @@ class ReferenceProcess:
     listener: Listener
     state: Mapping[str, str] = field(default_factory=dict)
     inputs: Path | None = None
+    place: Path | None = None
 
     @property
     def framework(self) -> str:
@@ -56,7 +59,7 @@ class ReferenceProcess:
     @property
     def space(self) -> Path:
         """The folder of the reference's files."""
-        return self.worker.folder
+        return self.place or self.worker.folder
 
     @property
     def replays(self) -> bool:
@@ -69,7 +72,7 @@ class ReferenceProcess:
 
     def phase(self, doing: str) -> None:
         """Report to the listener what the reference does."""
-        self.listener.phase("reference", doing)
+        self.listener.phase("reference", f"{said(self.request.sizes)}: {doing}" if self.place else doing)
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def prepare(process: ReferenceProcess, started: messages.Started | None = None) 
     shapes = {name: tuple(shape) for name, shape in built.shapes.items()}
     if request.optimizer is not None:
         request.optimizer.recipe.check_model(shapes)
-    cases = _write_inputs(process)
+    cases = write_inputs(process)
     few = cases.few_inputs
     replaced, random, constants = _build_twice(process, (first_inputs(process, few), few), len(shapes))
     weights = space / "weights.npz"
@@ -177,7 +180,7 @@ def _check_names(process: ReferenceProcess) -> None:
 
 
 @dataclass(frozen=True)
-class _Cases:
+class Cases:
     """What and where the input cases are: the fields of ``Prepared`` of these names."""
 
     inputs: Path
@@ -188,7 +191,7 @@ class _Cases:
     few_training: Path
 
 
-def _write_inputs(process: ReferenceProcess) -> _Cases:
+def write_inputs(process: ReferenceProcess) -> Cases:
     """Write the input cases."""
     space, training = process.space, process.space / "training.npz"
     inputs, kind = input_cases(process, training)
@@ -199,7 +202,7 @@ def _write_inputs(process: ReferenceProcess) -> _Cases:
         npz.save_file(probe.first_items(inputs, process.folder.spec, JUDGED_ITEMS), few_inputs)
         if process.request.trains:
             few_training = fewer_items(process, training, JUDGED_ITEMS)
-    return _Cases(space / "inputs.npz", few_inputs, digest(inputs), kind, training, few_training)
+    return Cases(space / "inputs.npz", few_inputs, digest(inputs), kind, training, few_training)
 
 
 def first_inputs(process: ReferenceProcess, inputs: Path, items: int = 1) -> Path:

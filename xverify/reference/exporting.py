@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import host
-from ..errors import Absent, Crashed, SubjectError, Unsupported, WeightsError
+from ..errors import Absent, Crashed, Refused, SubjectError, Unsupported, WeightsError
 from ..framework import discovery
 from ..messages import reference as messages_reference
 from ..processes.command import interpreter
@@ -15,8 +15,10 @@ from ..processes.worker import Worker
 from ..weights import check, npz
 from ..weights import onnx as onnx_weights
 from ..weights.canonical import check_shapes
-from ..workload import probe
-from ..workload.spec import ModelFolder
+from ..workload import probe, sizes
+from ..workload.request import Request
+from ..workload.sizes import names_in
+from ..workload.spec import BATCH, ModelFolder, ModelSpec
 from .build import Prepared, ReferenceProcess, build_question
 
 MOST_NAMED = 5  # weights that a note names
@@ -31,12 +33,14 @@ class Export:
     weights: its initializers, for frameworks that read their weights from ONNX.
     unused: the weights that no node of the graph uses, and on which no output of the model depends.
     instead: why torch's older exporter could not make it, and the newer one did; "" otherwise.
+    fixed: why it holds the sizes of the export alone, where it was to leave some open; "" where it need not or does.
     """
 
     onnx: Path
     weights: Path
     unused: tuple[str, ...] = ()
     instead: str = ""
+    fixed: str = ""
 
     def notes(self) -> Iterator[str]:
         """Sentences for the report."""
@@ -71,7 +75,7 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
 
     path, outside = process.space / "model.onnx", 4 * prepared.sizes()[1] > MOST_INSIDE
     question = messages_reference.Export(inputs=str(prepared.inputs), path=str(path), weights=not outside)
-    instead = process.worker.ask(question)
+    instead, fixed = _written(process, question, open_axes(process.folder.spec, process.request))
     model = onnx.load(path, load_external_data=False)
     weights = npz.OnDisk(prepared.weights)
     if outside:
@@ -82,7 +86,7 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
         # The file of the canonical weights is itself the external data, so that no process has to copy them.
         onnx_weights.refer_to(model, {name: weights.place(name) for name in weights})
         onnx.save(model, path)
-        return Export(path, prepared.weights, unused=unused, instead=instead)
+        return Export(path, prepared.weights, unused, instead, fixed)
     read_back = process.space / "onnx-weights.npz"
     unused = _unused(process, prepared, set(prepared.shapes) - set(onnx_weights.OfModel(model)))
     onnx_weights.add_unused(model, {name: weights[name] for name in unused})
@@ -90,7 +94,33 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
     onnx_weights.to_model(model, weights)
     onnx.save(model, path)
     npz.save_file(onnx_weights.OfModel(model), read_back)
-    return Export(path, read_back, unused=unused, instead=instead)
+    return Export(path, read_back, unused, instead, fixed)
+
+
+def _written(
+    process: ReferenceProcess, question: messages_reference.Export, axes: dict[str, tuple[str | None, ...]]
+) -> tuple[str, str]:
+    """Write the file, with open axes where that can be. Returns ``instead`` and ``fixed`` of ``Export``."""
+    if not axes:
+        return process.worker.ask(question), ""
+    try:
+        return process.worker.ask(replace(question, axes=axes)), ""
+    except Refused as error:
+        return process.worker.ask(question), str(error)
+
+
+def open_axes(spec: ModelSpec, request: Request) -> dict[str, tuple[str | None, ...]]:
+    """The axes of inputs and outputs whose sizes differ among those that a run asks for; see ``framework.reference.OpenAxes``."""
+    varied = {name for size in request.other_sizes for name in size if size[name] != request.sizes[name]}
+
+    def name(size: int | str) -> str | None:
+        if isinstance(size, int):
+            return None
+        return size if (sizes.BATCH in varied if size == BATCH else names_in(size) & varied) else None
+
+    tensors = {**spec.declared["inputs"], **spec.declared["outputs"]}
+    found = {each: tuple(map(name, tensor.shape)) for each, tensor in tensors.items()}
+    return {each: names for each, names in found.items() if any(names)}
 
 
 def _unused(process: ReferenceProcess, prepared: Prepared, absent: Iterable[str]) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 from .. import host
-from ..errors import Failed, UsageError
+from ..errors import Failed, UsageError, nearest
 from ..processes import allocator
 from ..workload import optimizers
 from ..workload.asked import Asked
@@ -18,6 +18,9 @@ from ..workload.options import OF_TIMING, CommonSettings, OptimizerSettings, Run
 from ..workload.recipe import Recipe
 from ..workload.request import Request
 from ..workload.schedule import parse_schedule
+from ..workload.sizes import BATCH as SIZED_BATCH
+from ..workload.sizes import Size, combinations, first_of, naming, sentence
+from ..workload.sizes import check as check_sizes
 from ..workload.spec import BATCH, ModelFolder, find_model
 from . import variants
 from .subjects import choose
@@ -38,18 +41,21 @@ def resolve(
     asked = settings or RunSettings()
     folder = find_model(model)
     _check(asked)
-    recipe = _recipe(asked, folder) if asked.task == "train" else Recipe()
+    sizes = sizes_asked(asked, folder)
+    folder, first, others = _at_sizes(asked, folder, sizes)
+    batch = first.get(SIZED_BATCH) or (asked.batch if isinstance(asked.batch, int) else folder.spec.items)
+    recipe = _recipe(asked, folder, batch) if asked.task == "train" else Recipe()
     if asked.task == "train":
         _check_own_step(asked, folder)
     optimizer = optimizers.optimizer(
         asked.optimizer or "sgd", asked.lr, asked.momentum, asked.nesterov, asked.weight_decay, recipe
     )
-    if asked.batch is not None and asked.batch > 1 and folder.spec.batch is None:
+    if folder.spec.batch is None and (batch > 1 or SIZED_BATCH in sizes):
         raise UsageError(f"--batch {asked.batch}: {folder.path / 'spec.py'} has batch=None: an item is the whole input")
     chosen = choose(folder, subjects, asked.python or {}, asked.task)
     kept = {each.name: getattr(asked, each.name) for each in (*fields(CommonSettings), *fields(TrainingSettings))}
     kept |= {
-        "batch": asked.batch or folder.spec.items,
+        "batch": batch,
         "threads": asked.threads or len(asked.pin) or host.cores(),
         "weights": str(asked.weights or folder.weights or "") or None,
         "pin": tuple(asked.pin),
@@ -63,13 +69,56 @@ def resolve(
         subjects=texts,
         reference=chosen.reference,
         optimizer=optimizer if asked.task == "train" else None,
-        notes=(*chosen.notes, *filter(None, [allocator.without_effect()])),
+        sizes=first,
+        other_sizes=others,
+        notes=(*chosen.notes, *filter(None, [allocator.without_effect()]), *([sentence(sizes)] if sizes else [])),
         asked=Asked.of("run", [model], asked, task=asked.task, subjects=texts),
         **kept,
     ), folder
 
 
-def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
+def _at_sizes(
+    asked: RunSettings, folder: ModelFolder, sizes: Mapping[str, Sequence[int]]
+) -> tuple[ModelFolder, Size, tuple[Size, ...]]:
+    """(the folder at the first size, the first size, the others). sizes: those of ``sizes_asked``. Raises UsageError."""
+    first = first_of(sizes)
+    others = tuple(each for each in combinations(sizes) if each != first)
+    if others and asked.task == "train":
+        raise UsageError(
+            "several sizes are for outputs, and training is judged at one: write --task forward,train, which trains at the "
+            "first size, or give one size"
+        )
+    for each in others:
+        at_size(folder, each)
+    return at_size(folder, first), first, others
+
+
+def sizes_asked(asked: RunSettings, folder: ModelFolder) -> dict[str, Sequence[int]]:
+    """Name of an axis -> the sizes that the user gave it; {} where only one batch size is given. Raises UsageError."""
+    sizes = {SIZED_BATCH if name == BATCH else name: each for name, each in (asked.sizes or {}).items()}
+    known = [SIZED_BATCH, *folder.spec.sizes]
+    for name in sizes:
+        if name not in known:
+            raise UsageError(
+                f"--sizes {name}=...: {folder.path / 'spec.py'} names no axis {name!r}{nearest(name, known)} It names: "
+                f'{", ".join(known)}. An axis gets a name by TensorSpec(({BATCH!r}, "seq")) and ModelSpec(sizes={{"seq": 16}})'
+            )
+    if asked.batch is not None and SIZED_BATCH in sizes:
+        raise UsageError("--batch and --sizes batch=... both give the size of the batch: leave one of them out")
+    if isinstance(asked.batch, Sequence):
+        sizes = {SIZED_BATCH: asked.batch, **sizes}
+    check_sizes(sizes)
+    return sizes
+
+
+def at_size(folder: ModelFolder, size: Size) -> ModelFolder:
+    """The folder with a spec of this size. Raises SpecError for a size that some axis cannot have."""
+    own = {name: value for name, value in size.items() if name != SIZED_BATCH}
+    with naming(size):
+        return replace(folder, spec=folder.spec.at(own)) if own else folder
+
+
+def _recipe(asked: RunSettings, folder: ModelFolder, batch: int) -> Recipe:
     """The recipe of the spec, with what the user gave in the place of it. Raises UsageError."""
     spec, recipe = folder.spec, folder.spec.training
     recipe = replace(recipe, amsgrad=asked.amsgrad or recipe.amsgrad, accumulate=asked.accumulate or recipe.accumulate)
@@ -83,7 +132,7 @@ def _recipe(asked: RunSettings, folder: ModelFolder) -> Recipe:
         scale = asked.loss_scale or (recipe.loss_scale if asked.precision is None else None)
         recipe = replace(recipe, precision=asked.precision or recipe.precision, loss_scale=scale)
     parts = recipe.accumulate
-    recipe.check_batch(asked.batch or spec.items)
+    recipe.check_batch(batch)
     for name, tensor in (*spec.inputs.items(), *spec.outputs.items()):
         if parts > 1 and tensor.shape[0] != BATCH:
             raise UsageError(

@@ -16,6 +16,7 @@ from ..verdict.tables import is_vague, spread, stands_for_others
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload import probe
+from ..workload.sizes import said
 from .build import Prepared, ReferenceProcess, first_inputs
 from .repeated import randomness, run_twice
 from .witness import unmoved
@@ -280,7 +281,8 @@ def _check_shapes(process: ReferenceProcess, shapes: Mapping[str, tuple[int, ...
     for output, shape in found.items():
         expected = spec.outputs[output].sized(process.request.batch)
         if shape != expected:
+            sizes = said({"batch": process.request.batch, **spec.sizes}).replace("=", " ")
             raise SpecError(
-                f"{file} says output {output!r} is {spec.outputs[output].shape}, so {expected} at batch "
-                f"{process.request.batch}; {name} returns {shape}"
+                f"{file} says output {output!r} is {spec.declared['outputs'][output].shape}, so {expected} at {sizes}; "
+                f"{name} returns {shape}"
             )

@@ -12,6 +12,7 @@ from ..results.verdicts import Verdict
 from ..workload.asked import Asked
 from ..workload.declaration import declared
 from ..workload.options import CommonSettings, RunSettings, TrainingSettings
+from ..workload.sizes import BATCH
 from . import check
 from .notes import few
 
@@ -67,6 +68,9 @@ def _always(result: Result) -> Iterator[str]:
         yield f"other weights than these: {result.weights.source}"
     sizes = dict.fromkeys(str(row.batch) for row in result.rows)
     yield f"other batch sizes than {', '.join(sizes)}" if sizes else "every batch size"
+    for name in dict.fromkeys(name for row in result.rows for name in row.sizes if name != BATCH):
+        known = dict.fromkeys(str(row.sizes[name]) for row in result.rows if name in row.sizes)
+        yield f"other sizes of {name} than {', '.join(known)}"
     if "train" not in result.tasks:
         yield "training: xverify run MODEL --task train compares it"
 
@@ -118,7 +122,9 @@ def machine(result: Result) -> Iterator[tuple[str, str]]:
 
 def command(result: Result) -> str:
     """The command that asks for the same, quoted for a shell. An earlier version's file holds only some of the options."""
-    parts = [part.settings.asked for part in result.by_task()]
+    # Training is at one size of several, so that the other part says what was asked for.
+    sorted_parts = sorted(result.by_task(), key=lambda part: bool(part.settings.other_sizes))
+    parts = [part.settings.asked for part in sorted_parts]
     if not parts[-1].command:
         return shlex.join(["xverify", *_of_earlier(result).words()])
     options = {name: values for part in parts for name, values in part.options.items()}

@@ -66,7 +66,8 @@ def footer(result: Result) -> Iterator[str]:
 
 def tally(result: Result) -> str:
     """How many rows are EQUAL, and what the others are."""
-    return notes.tally(result.rows, "answers" if of_files(result) else "subjects")
+    what = "answers" if of_files(result) else "rows" if result.settings.other_sizes else "subjects"
+    return notes.tally(result.rows, what)
 
 
 def worst(results: Sequence[Result]) -> Outcome:

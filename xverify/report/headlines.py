@@ -73,7 +73,9 @@ def rest(result: Result) -> str:
     if not result.rows:
         return ""
     right = sum(row.status == "ok" and not list(_of_row(row)) for row in result.rows)
-    what = "answer" if of_files(result) else "row" if len(result.tasks) > 1 else "subject"
+    what = (
+        "answer" if of_files(result) else "row" if len(result.tasks) > 1 or result.settings.other_sizes else "subject"
+    )
     if right < len(result.rows):
         others = f"{right} {what}s are" if right > 1 else f"{what} is"
         return f"The other {others} EQUAL." if right else ""

@@ -94,7 +94,7 @@ def _of_task(result: Result) -> Iterator[str]:
 
 def _layers(result: Result) -> Iterator[str]:
     """The subjects whose layers were not all judged one by one."""
-    judged = [row.error.layers for row in result.rows if row.error is not None]
+    judged = [row.error.layers for row in result.timed_rows if row.error is not None]
     complete = sum(layers is not None and 0 < layers.compared == layers.known for layers in judged)
     if judged and not result.reference.layers:
         yield f"no layer judged by itself{': ' * bool(result.reference.replay_problem)}{result.reference.replay_problem}"

@@ -142,7 +142,7 @@ def few(names: Sequence[str], most: int = FEW) -> str:
 
 
 def _weights(result: Result, digest: str) -> str:
-    weights, rows = result.weights, result.rows
+    weights, rows = result.weights, result.timed_rows
     equal = sum(row.weights_digest == weights.folded_digests.get(row.subject, digest) for row in rows)
     meaning = ", so every row computes with the same weights" if equal == len(rows) else ""
     return (
@@ -226,7 +226,7 @@ def _layers(result: Result) -> Iterator[str]:
         why = f"{reference.framework} is the reference, and only torch's modules are replayed"
         yield f"Layers: none checked: {reference.replay_problem or why}"
         return
-    judged = [(row, row.error.layers) for row in result.rows if row.error is not None]
+    judged = [(row, row.error.layers) for row in result.timed_rows if row.error is not None]
     complete = sum(layers is not None and layers.compared == layers.known for _, layers in judged)
     yield (
         f"Layers: {known} of {known} checked against float64 in {complete} of {len(judged)} subjects, each computed again "

@@ -157,7 +157,7 @@ class Row:
         verdict holds at this precision.
     quantisation: for a quantised file, what its quantisation costs, and which layers cost most.
     reproducer: for a model file, the folder with the piece of it that fails by itself; "" where none was written.
-    sizes: for a model file that is checked at several sizes, name of an open axis -> its size in this row.
+    sizes: of a run or check at sizes that the user names, name of an axis -> its size in this row; see ``Result.timed_rows``.
     """
 
     subject: str
@@ -288,6 +288,11 @@ class Result(Shown):
     def interrupted(self) -> bool:
         """Whether the user interrupted the run."""
         return any(note.startswith("interrupted") for note in self.notes)
+
+    @property
+    def timed_rows(self) -> tuple[Row, ...]:
+        """The rows of a task at its first size; those at other sizes are judged on their outputs, and are not timed."""
+        return tuple(row for row in self.rows if row.sizes == self.settings.sizes)
 
     def by_task(self) -> tuple[Result, ...]:
         """One result for each task, with its own rows and receipt. A result of a single task is its own part."""

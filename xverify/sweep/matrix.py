@@ -44,6 +44,11 @@ MODEL, SUBJECTS = "model", "subjects"
 OF_RUN = {each.name: each for each in declared(RunSettings)}
 OF_CELL = (MODEL, SUBJECTS, *OF_RUN)
 LISTS = (SUBJECTS, "pin")  # settings whose single value is a list
+# Settings whose value is a table -> the type of what it holds, and how it is described.
+TABLES: Mapping[str, tuple[type, str]] = {
+    "python": (str, 'texts, e.g. { jittor = "/path/to/python" }'),
+    "sizes": (list, "lists of sizes, e.g. { seq = [16, 33] }"),
+}
 Values = dict[str, Any]  # name of a setting, "model" or "subjects" -> value; Any: each has the type of its option
 
 
@@ -234,8 +239,8 @@ def _value(name: str, value: Any, place: str, base: Path) -> Any:
     if name == MODEL:
         return _model(value, place, base)
     if name in LISTS:
-        kind = str if name == SUBJECTS else int
-        if not isinstance(value, list) or not value or not all(isinstance(each, kind) and each != "" for each in value):
+        of = str if name == SUBJECTS else int
+        if not isinstance(value, list) or not value or not all(isinstance(each, of) and each != "" for each in value):
             raise UsageError(f"{place}: {name} is {value!r}: write a list, e.g. {_example(name)}")
         return tuple(ports.beside(each, base) for each in value) if name == SUBJECTS else tuple(value)
     option = OF_RUN[name]
@@ -243,10 +248,9 @@ def _value(name: str, value: Any, place: str, base: Path) -> Any:
         raise UsageError(f"{place}: {name} is {value!r}: it must be true or false")
     if option.kind is str and not option.repeatable and not isinstance(value, str):
         raise UsageError(f"{place}: {name} is {value!r}: it must be text in quotation marks")
-    if option.repeatable and not (isinstance(value, dict) and all(isinstance(each, str) for each in value.values())):
-        raise UsageError(
-            f'{place}: {name} is {value!r}: it must be a table of texts, e.g. {{ jittor = "/path/to/python" }}'
-        )
+    kind, example = TABLES.get(name, (object, ""))
+    if example and not (isinstance(value, dict) and all(isinstance(each, kind) for each in value.values())):
+        raise UsageError(f"{place}: {name} is {value!r}: it must be a table of {example}")
     if name == "task" and "," in value:
         raise UsageError(
             f"{place}: task is {value!r}: a cell has one task; write task = {value.split(',')} in [matrix]"

@@ -63,7 +63,7 @@ class Planned:
     def misfit(self, result: Result) -> str:
         """How a result is not of this cell, by its model, settings, digests, rows and version; "" when it is of this cell."""
         there, here = _compared(result.settings), _compared(self.settings)
-        there |= {"model": result.model, "tasks": result.tasks, "rows": tuple(row.subject for row in result.rows)}
+        there |= {"model": result.model, "tasks": result.tasks, "rows": tuple(row.subject for row in result.timed_rows)}
         here |= {"model": self.model, "tasks": (self.settings.task,), "rows": self.labels}
         there["xverify"], here["xverify"] = result.xverify, self.versions["xverify"]
         other = (name for name in here if there[name] != here[name])

@@ -91,7 +91,9 @@ class ReferenceWork(Group):
         """Write the model as ONNX."""
         state = self.state
         names, inputs = (list(state.inputs), list(state.outputs)), state.native_cases(request.inputs)[0]
-        return state.framework.export_onnx(state.model, inputs, names, Path(request.path), request.weights)
+        return state.framework.export_onnx(
+            state.model, inputs, names, Path(request.path), request.weights, request.axes
+        )
 
     def find_unused(self, request: messages.FindUnused) -> tuple[str, ...]:
         """Change the weights, all together and then each by itself, and compare the outputs to the last bit."""

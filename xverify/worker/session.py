@@ -23,6 +23,7 @@ from .conversion import ConversionWork
 from .files import FileWork
 from .graph import GraphWork
 from .handlers import Group, Handlers
+from .outline import OutlineWork
 from .own_step import OwnStepSession
 from .own_step_reference import OwnStepReference
 from .pieces import PieceWork
@@ -49,6 +50,7 @@ class Session:
             graphs,
             PieceWork(graphs),
             ConversionWork(self.state),
+            OutlineWork(self.state),
             Soundness(self.state),
             self.training,
             TrainingReference(self.state),

@@ -65,8 +65,8 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The name on the command line, for example ``--max-seconds``."""
-        return "--" + self.name.replace("_", "-")
+        """The name on the command line, for example ``--max-seconds``; a word of Python ends in an underscore in the name."""
+        return "--" + self.name.rstrip("_").replace("_", "-")
 
     @property
     def kind(self) -> type:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from ..errors import SpecError, WeightsError, nearest
 from ..weights.arrangement import read_table
+from .sizes import BATCH, names_in, said
+from .sizes import value as computed
 
 LARGEST = 2**31 - 1  # of a size of an axis, and of a batch: frameworks count with 32 bits
 FLOATS = ("float32", "float16", "float64", "bfloat16")
@@ -28,19 +30,63 @@ MOST = {
 
 
 def shape(given: Any, batch: str) -> tuple[int | str, ...]:
-    """The shape of a tensor: a tuple or list of positive whole numbers, and of the letter of the batch.
+    """The shape of a tensor: a tuple or list of positive whole numbers, of the letter of the batch, and of names of axes.
 
     given, here and below: whatever a user wrote.
     """
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise SpecError(f"shape is {_shown(given)}: write a tuple of sizes, e.g. ({batch!r}, 3, 224, 224)")
     for size in given:
-        named = isinstance(size, str) and size == batch
-        if not named and not (_whole(size) and 0 < size <= LARGEST):
+        if not (_whole(size) and 0 < size <= LARGEST) and not (
+            isinstance(size, str) and (size == batch or _named(size, batch))
+        ):
             raise SpecError(
-                f"shape {_shown(tuple(given))}: every size is a positive integer or {batch!r}, not {_shown(size)}"
+                f"shape {_shown(tuple(given))}: every size is a positive integer, {batch!r}, or the name of an axis, "
+                f"not {_shown(size)}"
             )
     return tuple(size if isinstance(size, str) else int(size) for size in given)
+
+
+def _named(size: str, batch: str) -> bool:
+    """Whether a text is the name of an axis, or computes a size from such names. The batch has its letter and stands alone."""
+    try:
+        names = names_in(size)
+    except ValueError:
+        return False
+    return bool(names) and not names & {batch, BATCH}
+
+
+def sizes(given: Any, batch: str, taken: Collection[str]) -> None:
+    """The sizes of named axes: name -> size. taken: the names in the shapes of the inputs. Any: whatever a user wrote."""
+    if not isinstance(given, Mapping):
+        raise SpecError(f"sizes is {_shown(given)}: write a mapping, e.g. sizes={{'seq': 16}}")
+    for name, size in given.items():
+        if not isinstance(name, str) or not name.isidentifier() or name in (batch, BATCH):
+            raise SpecError(f"sizes has the name {_shown(name)}: the name of an axis is a word; {batch!r} is the batch")
+        if not _whole(size) or not 0 < size <= LARGEST:
+            raise SpecError(f"sizes[{name!r}] is {_shown(size)}: it must be a positive whole number")
+        if name not in taken:
+            raise SpecError(f"sizes names {name!r}, and no input has an axis of this name{nearest(name, list(taken))}")
+
+
+def sized(place: str, shape: tuple[int | str, ...], sizes: Mapping[str, int], batch: str) -> tuple[int | str, ...]:
+    """A shape with the sizes of its named axes. place: the tensor, for messages."""
+    found: list[int | str] = []
+    for size in shape:
+        if isinstance(size, int) or size == batch:
+            found.append(size)
+            continue
+        unknown = sorted(names_in(size) - set(sizes))
+        if unknown:
+            raise SpecError(
+                f"{place}: the axis {size!r} has no size{nearest(unknown[0], [*sizes, batch])} Write {batch!r} for the batch, "
+                f"and the size of another axis into ModelSpec(sizes={{{unknown[0]!r}: 16}})"
+            )
+        value = computed(size, sizes)
+        if value is None or not 0 < value <= LARGEST:
+            raise SpecError(f"{place}: the axis {size!r} has the size {value} at {said(sizes)}; it must be at least 1")
+        found.append(value)
+    return tuple(found)
 
 
 def dtype(given: Any) -> None:

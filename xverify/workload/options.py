@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .declaration import LARGEST, Option, declared, option
+from .declaration import LARGEST, Option, declared, option, shown
 from .recipe import LOSS_SCALES, PRECISIONS
 from .schedule import KINDS
+from .sizes import parse as parse_sizes
 
 FilePath = str | Path
 # The headings of the help, in order.
@@ -52,6 +53,18 @@ def _names(text: str) -> list[str]:
     return text.split(",")
 
 
+def _batches(text: str) -> int | tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--batch is {shown(text)}: it must be a whole number, or several, e.g. --batch 1,7") from None
+    return found if len(found) > 1 else found[0]
+
+
+def _sizes(text: str) -> tuple[str, tuple[int, ...]]:
+    return parse_sizes(text, "; the model stands before --sizes")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommonSettings:
     """The settings of every task, which a request keeps under the same names."""
@@ -70,9 +83,10 @@ class CommonSettings:
         None, "the greatest size of the arrays of a weight file, GB", group=WHAT, metavar="GB", above=0, most=MOST_GB, unit="GB",
         unset="1, or twice the file",
     )  # fmt: skip
-    batch: int | None = option(
-        None, "items a call", group=HOW, metavar="N", least=1, most=2**31 - 1, unset="the model's own"
-    )
+    batch: int | Sequence[int] | None = option(
+        None, "items a call; of several, e.g. 1,7, all are judged, and the first is timed", group=HOW, metavar="N", least=1,
+        most=2**31 - 1, parse=_batches, unset="the model's own",
+    )  # fmt: skip
     warmup: int | None = option(
         None, "make exactly N untimed calls first", group=HOW, metavar="N", least=0, unset="until the speed is steady"
     )
@@ -213,9 +227,20 @@ class TrainingSettings:
 class RunSettings(TrainingSettings, OptimizerSettings, CommonSettings):
     """All settings of a run."""
 
+    sizes: Mapping[str, Sequence[int]] | None = option(
+        None, "sizes of axes that the spec names, and of batch; of several, all are judged, and the first is timed", group=HOW,
+        metavar="NAME=SIZES", parse=_sizes, repeatable=True, words=True, between=",", unset="the model's own",
+    )  # fmt: skip
+
     def for_task(self, task: str) -> RunSettings:
-        """The same settings for one task; those that belong to another task get their defaults."""
+        """The same settings for one task, of several; those that belong to another task get their defaults.
+
+        Outputs are judged at every size, and training at the first one.
+        """
         others = {each.name: each.default for each in declared(type(self)) if each.task and each.task != task}
+        if task == "train":
+            others["batch"] = self.batch[0] if isinstance(self.batch, Sequence) and self.batch else self.batch
+            others["sizes"] = {name: sizes[:1] for name, sizes in self.sizes.items()} if self.sizes else None
         return replace(self, **{**others, "task": task})
 
 

@@ -21,6 +21,8 @@ class Request(TrainingSettings, CommonSettings):
     batch, threads, weights, pin, data: as in ``CommonSettings`` and ``TrainingSettings``, with the defaults filled in.
     python: framework -> interpreter, which the user named or which belongs to an environment.
     optimizer: the optimizer of a training run; None for a forward pass.
+    sizes: name of an axis that the user gave a size -> the size that is timed; the batch is called "batch".
+    other_sizes: the other sizes at which outputs are compared.
     notes: what the user should know about this run.
     asked: the command that asks for it.
     """
@@ -35,6 +37,8 @@ class Request(TrainingSettings, CommonSettings):
     data: str | None = None
     python: Mapping[str, str] = field(default_factory=dict)
     optimizer: Optimizer | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    other_sizes: tuple[Mapping[str, int], ...] = ()
     notes: tuple[str, ...] = ()
     asked: Asked = Asked()  # noqa: RUF009  frozen
 

@@ -17,7 +17,7 @@ import hashlib
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from .imports import load_module, parsed
 from .losses import Loss
 from .objective import terms_of
 from .recipe import NO_RECIPE, Recipe
+from .sizes import names_in
 
 BATCH = "N"
 __all__ = ["BATCH", "ModelFolder", "ModelSpec", "TensorSpec", "find_model", "load_folder", "load_module", "zoo"]
@@ -45,7 +46,8 @@ FOLDED, STORED, ABSENT = "folded", "stored", "absent"
 class TensorSpec(Arguments):
     """One input or output of a model, in canonical (torch's) layout.
 
-    shape: the sizes of the axes; ``"N"`` stands for the batch size, e.g. ``("N", 3, 224, 224)``.
+    shape: the sizes of the axes; ``"N"`` stands for the batch size, e.g. ``("N", 3, 224, 224)``. Another word is the name of an
+        axis, of which ``ModelSpec`` has the size, e.g. ``("N", "seq")``, and ``"seq // 2"`` is computed from it.
     dtype: numpy's name of the dtype, e.g. ``"float32"`` or ``"int64"``.
     low, high: random inputs are uniform in [low, high). Without them, floats are standard normal. Integer inputs need both.
     layout: the names of the axes, e.g. ``"NCHW"``. Images are then converted for a framework with another native layout
@@ -68,7 +70,7 @@ class TensorSpec(Arguments):
         fields.layout(self.layout, self.shape)
 
     def sized(self, batch: int) -> tuple[int, ...]:
-        """The shape for this batch size."""
+        """The shape for this batch size. The shape has no names of axes: those of a ModelSpec have their sizes in place of them."""
         return tuple(batch if size == BATCH else int(size) for size in self.shape)
 
     @property
@@ -84,6 +86,7 @@ class ModelSpec(Arguments):
     inputs, outputs: name -> TensorSpec, in the order in which the model takes and returns them.
     task: the purpose of the model, e.g. "classification". For "language-model" the labels are the next tokens.
     batch: the batch size when the user names none; None: no tensor has a batch axis, and an item is the whole input.
+    sizes: name of an axis of the inputs -> its size when the user names none.
     item: what one element of a batch is called, e.g. "image" or "sequence".
     options: keyword arguments for the ``build`` function of every framework's model file.
     description: one line for the list of models.
@@ -93,6 +96,7 @@ class ModelSpec(Arguments):
     targets: name -> TensorSpec of what training compares the outputs with; without any, the labels are classes.
     draw_buffers: whether probe weights also replace the buffers that ``build`` computes, such as a filter.
     loss: the name of a loss, a Loss, or several of them; without any, the cross-entropy of the only output.
+    declared: "inputs", "outputs" and "targets" -> the tensors as they were written, with the names of their axes.
     Raises SpecError for values that contradict each other.
     """
 
@@ -109,6 +113,19 @@ class ModelSpec(Arguments):
     targets: Mapping[str, TensorSpec] = field(default_factory=dict)
     loss: str | Loss | Sequence[str | Loss] = ()
     draw_buffers: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    declared: Mapping[str, Mapping[str, TensorSpec]] = field(init=False, repr=False, compare=False)
+
+    def at(self, sizes: Mapping[str, int]) -> ModelSpec:
+        """The spec with these sizes of some named axes. Raises SpecError for a size that an axis cannot have."""
+        written = self.declared
+        return replace(
+            self,
+            inputs=written["inputs"],
+            outputs=written["outputs"],
+            targets=written["targets"],
+            sizes={**self.sizes, **sizes},
+        )
 
     @property
     def no_export(self) -> str:
@@ -128,6 +145,7 @@ class ModelSpec(Arguments):
         for name in self.targets:
             if name in self.inputs:
                 raise SpecError(f"targets[{name!r}] has the name of an input: give it another name")
+        self._set_sizes()
         if not isinstance(self.draw_buffers, bool):
             raise SpecError(f"draw_buffers is {self.draw_buffers!r}: write True or False")
         if not isinstance(self.training, Recipe):
@@ -157,6 +175,19 @@ class ModelSpec(Arguments):
                 f"no input has a batch axis: write {BATCH!r} for it, e.g. TensorSpec(({BATCH!r}, 3, 224, 224)); or write "
                 "batch=None when an item is the whole input, such as a graph"
             )
+
+    def _set_sizes(self) -> None:
+        """Put the sizes of named axes in the place of their names."""
+        written = {what: getattr(self, what) for what in ("inputs", "outputs", "targets")}
+        object.__setattr__(self, "declared", written)
+        taken = {size for each in self.inputs.values() for size in each.shape if isinstance(size, str)} - {BATCH}
+        fields.sizes(self.sizes, BATCH, set().union(*map(names_in, taken)))
+        for what, tensors in written.items():
+            sized = {
+                name: replace(each, shape=fields.sized(f"{what}[{name!r}]", each.shape, self.sizes, BATCH))
+                for name, each in tensors.items()
+            }
+            object.__setattr__(self, what, sized)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ class Adapter(TensorFlow):
     implicit_mode = "xnnpack"
     captured_mode = ""
     default_modes = ()
+    one_size = "the conversion to TensorFlow Lite fixes the sizes of all tensors"
     trains = False
 
     def __init__(self, threads: int, device: str) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Activations, Array, Framework, Names, Source
+from xverify.framework.adapter import Activations, Array, Framework, Names, OpenAxes, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
+from xverify.framework.outline import Outlined
 from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks.torch.base import TrainsOnTorch, channels_last
@@ -105,6 +106,11 @@ class Adapter(TrainsOnTorch, Framework):
 
         return activations(model, inputs, training)
 
+    def outline(self, model: Any, inputs: tuple[Any, ...]) -> Outlined:
+        from xverify.frameworks.torch.outline import outline
+
+        return outline(model, inputs)
+
     def random_operation(self, model: Any, inputs: tuple[Any, ...], folder: Path) -> str:
         from xverify.frameworks.torch.random import random_operation
 
@@ -175,10 +181,12 @@ class Adapter(TrainsOnTorch, Framework):
             norm.momentum = momentum
         model.eval()
 
-    def export_onnx(self, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
+    def export_onnx(
+        self, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool, axes: OpenAxes
+    ) -> str:
         from xverify.frameworks.torch.export import export
 
-        return export(model, inputs, names, path, with_weights)
+        return export(model, inputs, names, path, with_weights, axes)
 
     def capture(self, model: Any, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
         from xverify.float64.linear import called_by_weights, owners_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from xverify.errors import Failed
 from xverify.float64.linear import called_by_weights, owners_of
-from xverify.framework.adapter import Names
+from xverify.framework.adapter import Names, OpenAxes
 from xverify.frameworks.onnx.base import scope
 from xverify.frameworks.torch.outputs import in_order
 
@@ -23,11 +24,12 @@ from xverify.frameworks.torch.outputs import in_order
 CONSTANT = "onnx::"
 
 
-def export(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
+def export(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool, axes: OpenAxes) -> str:
     """Write a model as an ONNX file. Returns why the newer exporter made it; "" when the older one did.
 
     The weights of the model are changed. inputs: an example. names: (names of the inputs, names of the outputs).
     with_weights: False: the values of the weights are left out where that can be, and these weights are inputs of the graph.
+    axes: those that the file leaves open.
     Raises Failed with the messages of both exporters.
     """
     # The older exporter, without constant folding, keeps every parameter as an initializer of the same name. It merges equal
@@ -39,7 +41,7 @@ def export(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_w
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)
     with in_order(model, inputs, names[1]):
         try:
-            _older(model, inputs, names, path, with_weights)
+            _older(model, inputs, names, path, with_weights, axes)
         except MemoryError:
             raise
         except Exception as error:  # each operator and each kind of Python code fails with an error of its own
@@ -47,7 +49,7 @@ def export(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_w
         else:
             return ""
         try:
-            _newer(model, inputs, names, path, with_weights)
+            _newer(model, inputs, names, path, with_weights, axes)
         except MemoryError:
             raise
         except Exception as error:
@@ -62,7 +64,7 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
-def _older(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> None:
+def _older(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool, axes: OpenAxes) -> None:
     # A spectral norm is computed by vdot, which the exporter does not know; for real numbers it is a product.
     torch.onnx.register_custom_op_symbolic("aten::vdot", lambda graph, a, b: graph.op("MatMul", a, b), 9)
     with called_by_weights(
@@ -74,13 +76,14 @@ def _older(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_w
             str(path),
             input_names=names[0],
             output_names=names[1],
+            dynamic_axes={name: _open(own) for name, own in axes.items()},
             dynamo=False,
             do_constant_folding=False,
             training=torch.onnx.TrainingMode.EVAL,
             export_params=with_weights,
         )
     if not with_weights and not _add_constants(model, names[0], path):
-        _older(model, inputs, names, path, with_weights=True)
+        _older(model, inputs, names, path, True, axes)
         return
     if any(isinstance(module, torch.nn.ModuleDict) for module in model.modules()):
         import onnx
@@ -88,6 +91,11 @@ def _older(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_w
         graph = onnx.load(path, load_external_data=False)
         name_items(graph.graph, model)
         onnx.save(graph, path)
+
+
+def _open(axes: Sequence[str | None]) -> dict[int, str]:
+    """The open axes of an input or output: index -> name."""
+    return {index: name for index, name in enumerate(axes) if name is not None}
 
 
 def _add_constants(model: Any, inputs: list[str], path: Path) -> bool:
@@ -144,10 +152,11 @@ def _without_containers(model: Any, path: str) -> str:
     return ".".join(kept)
 
 
-def _newer(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> None:
+def _newer(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool, axes: OpenAxes) -> None:
     """Export without optimisation, which would fold weights, and name nodes and constants as the older exporter does."""
     import onnx
 
+    opened = tuple(dict.fromkeys(_open(axes.get(name, ())), torch.export.Dim.DYNAMIC) for name in names[0])
     with torch.no_grad():
         torch.onnx.export(
             model,
@@ -155,6 +164,7 @@ def _newer(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_w
             str(path),
             input_names=names[0],
             output_names=names[1],
+            dynamic_shapes=opened if any(opened) else None,
             dynamo=True,
             optimize=False,
             external_data=not with_weights,
