@@ -173,7 +173,7 @@ def test_help_names_the_default_once():
     assert named("timeout").says.endswith("(default: 1800)")
     assert "default" not in named("strict").says
     assert Option("x", int | None, None, "a number").says == "a number"
-    assert named("batch", default=2, unset="").says == "items a call (default: 2)"
+    assert named("threads", default=2, unset="").says == "threads of every framework (default: 2)"
 
 
 def test_every_default_is_the_one_that_the_documentation_tells():
