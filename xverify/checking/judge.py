@@ -207,7 +207,7 @@ def _judged(
 ) -> Judged:
     """Compare outputs with their meaning, which has the same names and perhaps fewer cases.
 
-    undecided: selections of the file that rounding may change, beside those of the meaning.
+    undecided: decisions of the file that rounding may change, beside those of the meaning.
     """
     cases = _within(cases, meaning.cases)
     undefined = undefined_cases(outputs, meaning.outputs, cases)
@@ -221,7 +221,8 @@ def _judged(
         return _compared(outputs, meaning, floors, cases, layers, rounding, cap)
 
     judged = compared(cases)
-    selected = undecided_cases(judged.error, {**(undecided or {}), **meaning.undecided})
+    undecided = {**(undecided or {}), **meaning.undecided}
+    selected = undecided_cases(judged.error, undecided, outputs, meaning.outputs)
     if selected:
         kept = [case for case in cases if case not in selected]
         judged = compared(kept) if kept else _nothing_left(judged, selected)

@@ -45,7 +45,7 @@ class Meaning:
     cases: number of cases, the first ones, that were evaluated; None: all.
     rounding_floors: ``floors`` with the error of the nodes that the runtime approximates; None where there are none.
     unmoved: whether the outputs stay within the limits with other weights, so that no fault in a weight could show.
-    undecided: "case/name" of an output -> the selection that it follows from and rounding may change, in words.
+    undecided: "case/name" of an output -> the decision that it follows from and rounding may change, in words.
     overflows: case -> the first node whose values float16 cannot hold, in words; only cases with one.
     """
 

@@ -45,22 +45,32 @@ def _somewhere(array: Array) -> bool:
     return bool(np.isfinite(flat[:FEW]).any() or np.isfinite(flat).any())
 
 
-def undecided_cases(error: Error, undecided: Mapping[str, str]) -> dict[int, str]:
-    """Case -> the selection that explains all that differs in it, and the output; only cases in which something differs.
+def undecided_cases(
+    error: Error, undecided: Mapping[str, str], outputs: Mapping[str, Array], exact: Mapping[str, Array]
+) -> dict[int, str]:
+    """Case -> the decision that explains all that differs in it, and the output; only cases in which something differs.
 
-    undecided: "case/output" -> a selection that rounding may change.
+    undecided: "case/output" -> a decision that rounding may change. It does not explain NaN in outputs whose meaning has none.
+    outputs, exact: "case/output" -> array.
     """
     found: dict[int, str] = {}
     for case in {each.case for each in error.tensors}:
         away = [each for each in error.tensors if each.case == case and _differs(each)]
         keys = [f"{case}/{each.output}" for each in away]
-        if keys and all(key in undecided for key in keys):
+        if keys and all(key in undecided and not _only_nan_in(outputs.get(key), exact[key]) for key in keys):
             found[case] = f"{undecided[keys[0]]} (output {away[0].output})"
     return dict(sorted(found.items()))
 
 
+def _only_nan_in(own: Array | None, exact: Array) -> bool:
+    """Whether the first of two arrays has NaN, and the other has none."""
+    if own is None or own.dtype.kind != "f" or exact.dtype.kind != "f":
+        return False
+    return bool(np.isnan(own).any()) and not bool(np.isnan(exact).any())
+
+
 def told_undecided(found: Mapping[int, str]) -> list[str]:
-    """A sentence on each case that is left out because rounding may select otherwise."""
+    """A sentence on each case that is left out because rounding may decide otherwise."""
     return [f"input case {case} is left out: rounding may change {says} there" for case, says in found.items()]
 
 

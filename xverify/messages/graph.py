@@ -95,7 +95,7 @@ class GraphEvaluated:
     seconds: duration of the last one.
     unmoved: whether the outputs of the first one stay within the limits with other weights; False where it was not asked.
     hidden: the same weight by weight; None where that would take long, and where it was not asked.
-    undecided: "case/output" -> the selection that it follows from and rounding may change, in words; only those with one.
+    undecided: "case/output" -> the decision that it follows from and rounding may change, in words; only those with one.
     overflows: case -> the first node whose values float16 cannot hold, in words; only cases with one.
     """
 

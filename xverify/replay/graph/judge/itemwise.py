@@ -6,7 +6,7 @@ the others by the sizes and channels of their values (see ``verdict.tables.sprea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from ....verdict.sizes import rms
 from ....verdict.tables import spread, stands_for_others
 from ..evaluation import ERRORS, After, evaluate
 from ..kinds import QUANTISING
-from ..model import Graph
-from ..values import is_float
+from ..model import Graph, Node
+from ..values import Value, is_float
 from .noise import OutputNoise, noise
+from .selections import noise_moves
 
 ENOUGH_VALUES = 256  # of an output in one item
 SAME = 1e-9  # relative difference between float64 outputs of one item alone and among the others, which other sums give
@@ -39,16 +40,25 @@ def noise_of_one_item(
 ) -> dict[str, OutputNoise] | None:
     """The exact outputs of a graph with their noise, as ``noise.noise`` returns them, without the values of every pass.
 
-    None for a graph that does not compute each item by itself, or makes decisions, and where one item is too little.
+    None for a graph that does not compute each item by itself, or makes decisions, and where one item is too little or gates may
+    decide otherwise in another one.
     """
     if len(inputs) != 1 or any(node.op in DECIDING or node.subgraphs for _, node in graph.walk()):
         return None
     ((name, data),) = inputs.items()
     if not is_float(data) or data.ndim < 2 or data.shape[0] < 2:
         return None
+    moved = list[Node]()
+
+    def after(node: Node, arguments: Sequence[Value | None], _: Sequence[Value]) -> None:
+        if noise_moves(node, arguments):
+            moved.append(node)
+
     try:
-        measured = noise(graph, {name: data[:1]}, seed, samples, approximated=approximated)
+        measured = noise(graph, {name: data[:1]}, seed, samples, approximated=approximated, watch=after)
     except ERRORS:
+        return None
+    if moved:
         return None
     if not all(_is_enough(each.exact) and stands_for_others(each.exact, each.noise) for each in measured.values()):
         return None

@@ -30,7 +30,7 @@ class OutputNoise:
         numbers 0, and infinity where rounding may change the decision.
     dtype: the type that the file declares.
     value: the output in every pass; None where only a part of the output was computed in all of them.
-    undecided: the selection that it follows from and rounding may change, in words; "" where there is none.
+    undecided: the decision that it follows from and rounding may change, in words; "" where there is none.
     """
 
     exact: Any

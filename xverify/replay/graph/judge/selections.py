@@ -1,4 +1,4 @@
-"""Finds the outputs of a graph that follow from a selection which rounding may change: a best class, or the boxes that are kept."""
+"""Finds the outputs of a graph that follow from a decision which rounding may change: a best class, kept boxes, or a gate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ DECISION = 10.0  # noise floors; a decision with a smaller margin may fall the o
 SELECTING = {"ArgMax": 0, "ArgMin": 0, "TopK": 1, "NonMaxSuppression": 0}
 COMPARING = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 POSITIONS = ("Compress", "NonZero")  # what they return has another size where a truth value is another one
+# Functions that go from one end of their range to the other beside 0 -> the width of this range. Behind large inputs, the rounding
+# of the argument may be larger than 1. Then such a function decides: it lets a channel pass, or holds it back.
+GATES = {"Sigmoid": 1.0, "HardSigmoid": 1.0, "Tanh": 2.0}
 
 
 class Selections:
-    """Follows selections through an evaluation of a graph. samples: number of perturbed passes, which stand behind the exact one.
+    """Follows decisions through an evaluation of a graph. samples: number of perturbed passes, which stand behind the exact one.
 
-    by: name of a value -> the selection that it follows from and rounding may change, in words.
+    by: name of a value -> the decision that it follows from and rounding may change, in words.
     """
 
     def __init__(self, graph: Graph, samples: int) -> None:
@@ -42,12 +45,14 @@ class Selections:
             place = SELECTING[node.op]
             if self._may_change(node, inputs, outputs, place):
                 self.by[node.outputs[place]] = f"what {node.op} {node.name!r} selects"
+        elif node.op in GATES and self._may_open(node, inputs, outputs[0]):
+            self.by[node.outputs[0]] = f"the result of {node.op} {node.name!r} by half of its range"
         elif truth or (self.sized and node.op in COMPARING and self._may_change(node, inputs, outputs, 0)):
             says = truth or f"the comparison {node.op} {node.name!r}"
             self.truths.update(dict.fromkeys(node.outputs, says))
 
     def of_output(self, name: str) -> str:
-        """The selection that an output of the graph follows from, in words; "" for none.
+        """The decision that an output of the graph follows from, in words; "" for none.
 
         A selection that is itself an output of a known size is compared value by value, without those that may change.
         """
@@ -60,6 +65,23 @@ class Selections:
             return False
         exact = outputs[place].exact
         return any(not np.array_equal(each, exact) for each in others(self.graph, node, inputs, place, self.samples))
+
+    def _may_open(self, node: Node, inputs: Sequence[Value | None], output: Value) -> bool:
+        """Whether the result of a gate may change by half of its range. A product with its own argument, as in SiLU, does not."""
+        users = self.graph.users.get(node.outputs[0], [])
+        if not noise_moves(node, inputs) or all(each.op == "Mul" and node.inputs[0] in each.inputs for each in users):
+            return False
+        found = others(self.graph, node, inputs, 0, self.samples)
+        return any(bool((np.abs(each - output.exact) >= GATES[node.op] / 2).any()) for each in found)
+
+
+def noise_moves(node: Node, inputs: Sequence[Value | None]) -> bool:
+    """Whether DECISION times the noise of its argument moves a gate from one end to the other, where the argument is near 0."""
+    value = inputs[0] if node.op in GATES else None
+    if value is None or not isinstance(value.exact, np.ndarray) or not value.exact.size:
+        return False
+    with np.errstate(invalid="ignore"):
+        return any(bool((DECISION * np.abs(each - value.exact) >= 1.0).any()) for each in value.by_pass[1:])
 
 
 def others(graph: Graph, node: Node, inputs: Sequence[Value | None], place: int, samples: int) -> Iterator[Any]:
