@@ -245,14 +245,14 @@ def with_a_general_case(judged: Judged, kinds: Sequence[str]) -> Judged:
     ):
         return judged
     reason = (
-        "rounding may select otherwise in every random input case, and something differs there; in the other cases, a wrong "
+        "rounding may decide otherwise in every random input case, and something differs there; in the other cases, a wrong "
         "weight may not show; give other inputs with --inputs or --seed"
     )
     return replace(judged, error=replace(error, verdict=Verdict.UNTESTED, reason=reason))
 
 
 def _nothing_left(judged: Judged, selected: Mapping[int, str]) -> Judged:
-    """The answer where rounding may select otherwise in every case that differs, and none is left."""
+    """The answer where rounding may decide otherwise in every case that differs, and none is left."""
     reason = f"no input case is left to compare: {'; '.join(told_undecided(selected))}; give others with --inputs"
     tensors = tuple(replace(each, verdict=Verdict.UNTESTED) for each in judged.error.tensors)
     layers = judged.error.layers
