@@ -12,7 +12,7 @@ pytest.importorskip("greenlet")
 from torch import nn  # noqa: E402
 
 from xverify.explain.replay import replay_forward  # noqa: E402
-from xverify.float64.layer_kinds import leaves  # noqa: E402
+from xverify.float64.layer_kinds import leaves, passes_through  # noqa: E402
 from xverify.float64.stepping import Models  # noqa: E402
 from xverify.framework import capture  # noqa: E402
 from xverify.replay.coverage import Coverage  # noqa: E402
@@ -312,6 +312,45 @@ def test_captured_images_with_channels_last_are_transposed():
     assert first_layout(theirs, (2, 4, 4, 4), nn.Conv2d(4, 4, 1), channels_last=False) is theirs
     assert len(layouts(theirs, (2, 4, 4, 4), nn.ReLU(), channels_last=True)) == 2  # the caller takes the nearer one
     assert first_layout(theirs, (2, 4, 5, 4), nn.Conv2d(4, 4, 1), channels_last=True) is None
+
+
+def test_rows_of_all_items_together_have_the_layout_of_items():
+    x = torch.randn(2, 3, 5)
+    assert torch.equal(first_layout(x.flatten(0, 1), (2, 3, 5), nn.Linear(5, 4), channels_last=False), x)
+    assert torch.equal(first_layout(x, (6, 5), nn.Linear(5, 4), channels_last=False), x.flatten(0, 1))
+    assert first_layout(x.flatten(1), (2, 3, 5), nn.Linear(5, 4), channels_last=False) is None
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_a_layer_that_is_given_the_rows_of_all_items_is_judged(tmp_path, faulty):
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.out = nn.Linear(5, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.out(self.fc(x).relu())
+
+    class Flat(Rows):
+        def forward(self, x):
+            rows = x.transpose(0, 1) if faulty else x
+            return super().forward(rows.flatten(0, 1)).view(*x.shape[:2], 3)
+
+    torch.manual_seed(0)
+    model = Rows().eval()
+    port = Flat().eval()
+    port.load_state_dict(model.state_dict())
+    done = judged(tmp_path, port, model, torch.randn(2, 3, 5))
+    assert done.compared == {"fc": 1, "out": 1}
+    assert bool(failing(done)) is faulty
+    assert not faulty or failing(done)[0].layer == "fc"
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_a_dropout_without_effect_passes_its_input_on(p):
+    layer = nn.Dropout(p).train()
+    assert passes_through(layer) is (p == 0.0)
+    assert passes_through(layer.eval())
 
 
 def test_inputs_are_recorded_before_an_in_place_layer_changes_them(tmp_path):

@@ -72,7 +72,7 @@ def passive_layers(
 def passes_through(layer: nn.Module) -> bool:
     """Whether the layer is known to return its input as it is."""
     if isinstance(layer, nn.modules.dropout._DropoutNd):
-        return not layer.training
+        return not layer.training or layer.p == 0
     return isinstance(layer, nn.Identity) or (isinstance(layer, nn.Sequential) and not len(layer))
 
 

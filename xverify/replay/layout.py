@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -29,7 +30,7 @@ def layouts(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, cha
     if isinstance(layer, nn.RNNBase) and captured.dim() == 3:  # a sequence may have time before batch
         turned = captured.transpose(0, 1).contiguous()
         return [*same, turned] if tuple(turned.shape) == shape else same
-    if not same and _without_ones(captured.shape) == _without_ones(shape):
+    if not same and (_without_ones(captured.shape) == _without_ones(shape) or _are_rows(captured.shape, shape)):
         return [captured.reshape(shape)]
     return same
 
@@ -37,6 +38,12 @@ def layouts(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, cha
 def _without_ones(shape: Sequence[int]) -> list[int]:
     """The sizes other than one, in order: a global pool may return (N, C) or (N, C, 1, 1)."""
     return [size for size in shape if size != 1]
+
+
+def _are_rows(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether one shape has all axes but the last as a single one: a linear layer may be given (N·T, C) or (N, T, C)."""
+    rows, axes = sorted((tuple(one), tuple(other)), key=len)
+    return len(rows) == 2 < len(axes) and rows == (math.prod(axes[:-1]), axes[-1])
 
 
 def first_layout(captured: Tensor, shape: Sequence[int], layer: nn.Module | None, channels_last: bool) -> Tensor | None:
