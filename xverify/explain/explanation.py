@@ -139,7 +139,10 @@ class Explainer(Causes):
         if explanation is None:
             self.remaining_searches -= 1
             explanation = describe(
-                difference.captured, difference.floors.exact, lambda exact: fits(difference, exact) is not None
+                difference.captured,
+                difference.floors.exact,
+                lambda exact: fits(difference, exact) is not None,
+                difference.axis,
             )
         self.note(name, explanation)
         return fused

@@ -104,7 +104,9 @@ class GlueSearch:
         chosen = self._chosen(difference, self._hypotheses(exact)) or self._fitted(difference)
         if chosen is not None:
             return Explanation(chosen.kind, f"the port {chosen.says}{chosen.lines}", mistake=chosen.mistake)
-        explanation = describe(difference.captured, exact, lambda value: fits(difference, value) is not None)
+        explanation = describe(
+            difference.captured, exact, lambda value: fits(difference, value) is not None, difference.axis
+        )
         if explanation is None or explanation.kind in OF_WEIGHTS:
             self.remaining_searches -= 1
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,10 +24,12 @@ ENOUGH_VALUES = 4  # least number of values for a share
 Fits = Callable[[Tensor], bool]
 
 
-def describe(captured: Tensor, exact: Tensor, fits: Fits) -> Explanation | None:
+def describe(captured: Tensor, exact: Tensor, fits: Fits, channels: int) -> Explanation | None:
     """Explain the difference of two tensors by its pattern: zeros, a factor, few channels, another order, or a shift.
 
     A pattern counts only where nothing but noise remains when it is applied to the exact tensor.
+
+    channels: the axis of the channels.
     """
     if captured.shape != exact.shape or not exact.is_floating_point():
         return None
@@ -34,7 +37,7 @@ def describe(captured: Tensor, exact: Tensor, fits: Fits) -> Explanation | None:
     if not size or not math.isfinite(size) or not bool(torch.isfinite(captured.double()).all()):
         return None
     patterns: tuple[Callable[[Tensor, Tensor, Fits], Explanation | None], ...]
-    patterns = (_dropped, _scaled, _few_channels, _reordered, _shifted)
+    patterns = (_dropped, _scaled, partial(_few_channels, channels=channels), _reordered, _shifted)
     return next((found for pattern in patterns if (found := pattern(captured, exact, fits)) is not None), None)
 
 
@@ -83,8 +86,8 @@ def _scaled(captured: Tensor, exact: Tensor, fits: Fits) -> Explanation | None:
     return None
 
 
-def _few_channels(captured: Tensor, exact: Tensor, fits: Fits) -> Explanation | None:
-    """Recognise a difference in one channel or in few channels. Axis 0, the items of a batch, is not searched."""
+def _few_channels(captured: Tensor, exact: Tensor, fits: Fits, channels: int) -> Explanation | None:
+    """Recognise a difference in one or in few channels or positions. Axis 0, the items of a batch, is not searched."""
     for axis in range(1, exact.dim()):
         if exact.shape[axis] < 3:
             continue
@@ -94,9 +97,13 @@ def _few_channels(captured: Tensor, exact: Tensor, fits: Fits) -> Explanation | 
         if float(by_channel[most]) > 0.999 * float(by_channel.sum()) and fits(
             _with_channel(exact, captured, axis, most)
         ):
+            if axis != channels % exact.dim():
+                return Explanation("some channels", f"only its position {most} along axis {axis} differs")
             says = f"only its channel {most} (axis {axis}) differs: a wrong value in that channel's weights"
             return Explanation("one stale weight", says)
         if bool((by_channel > 1e-3 * by_channel[most]).sum() * 4 <= exact.shape[axis]):
+            if axis != channels % exact.dim():
+                return Explanation("some channels", f"few of its positions along axis {axis} differ, {most} most")
             return Explanation("some channels", f"few of its channels differ (axis {axis}), channel {most} most")
     return None
 
