@@ -125,14 +125,10 @@ class TrainingReference(Group):
 
 
 @contextmanager
-def _unfrozen(float64_model: Any, float32_model: Any) -> Iterator[None]:
-    """A context in which the float32 model has the gradients of the float64 model.
-
-    It is the model that the reference trains, so that a recipe may have frozen some of its parameters.
-    """
-    exact = dict(float64_model.named_parameters())
-    named = float32_model.named_parameters()
-    frozen = [each for name, each in named if not each.requires_grad and exact[name].requires_grad]
+def _unfrozen(*models: Any) -> Iterator[None]:
+    """A context in which every parameter of these models has a gradient, also one that a recipe or the model file has frozen."""
+    parameters = (each for model in models for each in model.parameters())
+    frozen = [each for each in parameters if not each.requires_grad and each.is_floating_point()]
     for each in frozen:
         each.requires_grad_(True)
     try:
