@@ -88,7 +88,7 @@ def folder_of(name: str) -> Path:
 
 def names() -> list[str]:
     """All models that can run here. Models of the zoo come first."""
-    return [*ZOO, *(port.folder.name for port in ports.ports() if "tensorflow" in port.frameworks and not port.lacks())]
+    return [*ZOO, *(port.folder.name for port in ports.ports() if "tensorflow" in port.files and not port.lacks())]
 
 
 def faults(name: str) -> list[Scaled]:

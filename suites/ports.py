@@ -2,22 +2,26 @@
 
 python suites/ports.py [--only LIST] [--frameworks LIST] [--part N/M] [--clean | --faults]
 
-A port is a model folder: spec.py, torch.py, and the same model in other frameworks, in styles that people write. Its
-faults.toml has
+A port is a model folder: spec.py, torch.py, and the same model in other frameworks, in styles that people write, or rewritten in
+torch (torch-fused.py). Its faults.toml has
 
-    needs = ["diffusers"]  # modules without which the port is left out
-    glue = ["relu"]        # layers of torch.py that a port computes in glue code, so that they are judged together with it
+    needs = ["diffusers"]    # modules without which the port is left out
+    glue = ["relu"]          # layers of torch.py that a port computes in glue code, so that they are judged together with it
+    train = ["torch-fused"]  # files that are also trained, with SGD and with Adam
 
     [drift]
     jittor = "norm"        # a layer in which this framework loses digits: the clean port may be DRIFT, when it is told as that
 
     [[fault]]
     port = "jittor"        # the file jittor.py
+    file = "names.toml"    # optional: the file that is changed, where it is another one
     old = "nn.gelu(x)"     # text that occurs once in the file
     new = "nn.relu(x)"
     kind = "glue"          # "glue": in glue code; "layer": a layer, its options, its weights
-    at = "fc2"             # the layer that computes something else; for glue code the layer that receives the wrong value
+    at = "fc2"             # the layer that computes something else; for glue code the layer that receives the wrong value; where
+                           # training alone shows it and no layer is wrong, the training-parity check
     says = "ReLU"          # regular expression that an explanation must match; none may be given when it is left out
+    task = "train"         # optional: the fault shows in training alone
     hidden = "why"         # optional: why no input of the specification reveals the fault; its row must be EQUAL
 
 Every clean port must be EQUAL in every framework, with every layer judged, and without an explanation. Every fault that is not
@@ -39,6 +43,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tables import table
 
@@ -51,13 +56,22 @@ from xverify import run
 from xverify.errors import XverifyError
 from xverify.framework import discovery
 from xverify.host import missing
+from xverify.processes import forking
 from xverify.results.layers import LayerError
 from xverify.results.records import Row
 from xverify.results.verdicts import Verdict
 
 PORTS = Path(__file__).parents[1] / "tests" / "ports"
 # The mode in which a framework's ports run.
-MODES = {"jittor": "jittor:eager", "tensorflow": "tensorflow:graph", "flax": "flax:jit", "paddle": "paddle:eager"}
+MODES = {
+    "jittor": "jittor:eager",
+    "tensorflow": "tensorflow:graph",
+    "flax": "flax:jit",
+    "paddle": "paddle:eager",
+    "torch": "torch:eager",
+}
+REFERENCE = "torch"
+OPTIMIZERS = ("sgd", "adam")
 COLUMNS = ("rows", "EQUAL", "layers", "judged", "faults", "visible", "caught", "placed", "explained", "WRONG")
 
 
@@ -72,10 +86,12 @@ class Fault:
     at: str
     says: str = ""
     hidden: str = ""
+    file: str = ""
+    task: str = "forward"
 
     def plant(self, folder: Path) -> None:
         """Change the port in a folder. Raises ValueError when the text does not occur exactly once."""
-        file = folder / f"{self.port}.py"
+        file = folder / (self.file or f"{self.port}.py")
         text = file.read_text()
         if text.count(self.old) != 1:
             raise ValueError(f"{file}: {self.old!r} occurs {text.count(self.old)} times; it must occur once")
@@ -86,15 +102,17 @@ class Fault:
 class Port:
     """A folder of tests/ports.
 
-    glue: the layers of torch.py that other frameworks compute in glue code. needs: modules.
+    files: names of the ports, such as "tensorflow" and "torch-fused".
+    glue: the layers of torch.py that ports compute in glue code. needs: modules. train: names of the ports that are also trained.
     drift: framework -> the layer in which it loses digits.
     """
 
     folder: Path
-    frameworks: tuple[str, ...]
+    files: tuple[str, ...]
     faults: tuple[Fault, ...]
     glue: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()
     drift: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -102,9 +120,14 @@ class Port:
         """The port in a folder."""
         table = tomllib.loads((folder / "faults.toml").read_text())
         faults = tuple(Fault(**fault) for fault in table.get("fault", ()))
-        frameworks = tuple(name for name in MODES if (folder / f"{name}.py").exists())
-        lists = (tuple(table.get(name, ())) for name in ("glue", "needs"))
-        return cls(folder, frameworks, faults, *lists, drift=table.get("drift", {}))
+        found = {file.stem for file in folder.glob("*.py")} - {REFERENCE}
+        files = tuple(name for framework in MODES for name in sorted(found) if framework_of(name) == framework)
+        lists = (tuple(table.get(name, ())) for name in ("glue", "needs", "train"))
+        return cls(folder, files, faults, *lists, drift=table.get("drift", {}))
+
+    def of(self, frameworks: Sequence[str]) -> list[str]:
+        """The ports in these frameworks."""
+        return [name for name in self.files if framework_of(name) in frameworks]
 
     def lacks(self) -> list[str]:
         """The modules that it needs and that are not installed."""
@@ -116,18 +139,28 @@ def ports() -> list[Port]:
     return [Port.read(file.parent) for file in sorted(PORTS.glob("*/faults.toml"))]
 
 
-def rows(folder: Path, frameworks: Sequence[str]) -> dict[str, Row]:
-    """Framework -> its row. Only as much is timed as cannot be left out."""
-    subjects = ["torch:eager", *(MODES[name] for name in frameworks)]
-    result = run(folder, subjects, warmup=1, rerun=1, cases=2, timeout=600.0)
+def framework_of(port: str) -> str:
+    """The framework of a port: torch for torch-fused."""
+    return port.partition("-")[0]
+
+
+def subject(port: str) -> str:
+    """The subject of a port: torch-fused:eager for torch-fused."""
+    return port + MODES[framework_of(port)].removeprefix(framework_of(port))
+
+
+def rows(folder: Path, names: Sequence[str], **settings: Any) -> dict[str, Row]:
+    """Port -> its row. Nothing is timed. settings: of ``xverify.run``."""
+    subjects = [subject(name) for name in (REFERENCE, *names)]
+    result = run(folder, subjects, no_timing=True, cases=2, timeout=600.0, **settings)
     return {row.subject.partition(":")[0]: row for row in result.rows}
 
 
 def judge_clean(row: Row, glue: Sequence[str], drift: str = "") -> tuple[Counter[str], list[str]]:
     """Counts of a right port, and what is wrong in the answer. drift: the layer that may lose digits."""
-    if row.error is None or row.error.layers is None:
+    layers = row.layers
+    if row.error is None or layers is None:
         return Counter(rows=1), [f"{row.status}: {row.reason or 'no layers were judged'}"]
-    layers = row.error.layers
     left = set(layers.missing) - set(layers.uncalled) - set(glue)
     others = [layer for layer in layers.layers if layer.layer != drift or "lose digits" not in _text(layer)]
     drifts = len(others) < len(layers.layers) and all(layer.verdict <= Verdict.EQUAL for layer in others)
@@ -148,21 +181,25 @@ def judge_fault(row: Row, fault: Fault) -> tuple[Counter[str], list[str], str]:
     counts = Counter(faults=1, visible=int(not fault.hidden))
     if row.error is None:
         return counts, [f"{row.status}: {row.reason}"], ""
-    layers = row.error.layers
-    first = layers.first if layers else None
+    first = row.layers.first if row.layers else None
+    checks = row.training.checks if row.training else ()
+    check = next((check for check in checks if check.verdict > Verdict.EQUAL), None)
     text = _text(first) if first else ""
     said = f"{row.error.verdict}: {row.error.reason or ''}"
     if fault.hidden:
         return counts, [] if row.error.verdict <= Verdict.EQUAL else ["hidden, and caught"], said
     wrong = []
-    named = bool(fault.says and re.search(fault.says, text))
+    named = bool(fault.says and re.search(fault.says, text or (check.says if check else "")))
     caught = row.error.verdict >= Verdict.DIFFERENT or (row.error.verdict == Verdict.DRIFT and named)
-    placed = first is not None and first.layer == fault.at and _side(first, fault.kind)
+    if first is not None:
+        placed, place = first.layer == fault.at and _side(first, fault.kind), f"at {first.faulty} of {first.layer}"
+    else:
+        placed, place = check is not None and check.name == fault.at, f"at {check.name}" if check else "nowhere"
     counts.update(caught=int(caught), placed=int(placed), explained=int(caught and named))
     if not caught:
         wrong.append("missed")
     elif not placed:
-        wrong.append(f"placed at {first.faulty} of {first.layer}" if first else "placed nowhere")
+        wrong.append(f"placed {place}")
     if text and not named:
         wrong.append(f"explained wrongly: {text}")
     return counts, wrong, said
@@ -185,33 +222,43 @@ def tell(head: str, wrong: Sequence[str], said: str, seconds: float) -> None:
         print(f"        {line}", flush=True)
 
 
-def check_clean(port: Port, frameworks: Sequence[str]) -> Counter[str]:
-    """Run a port as it is."""
+def check_clean(port: Port, names: Sequence[str]) -> Counter[str]:
+    """Run a port as it is, and train those of its files that are trained."""
+    found = clean_run(port, names, "clean")
+    trained = [name for name in names if name in port.train]
+    for optimizer in OPTIMIZERS if trained else ():
+        found += clean_run(port, trained, f"clean, trained with {optimizer}", task="train", optimizer=optimizer)
+    return found
+
+
+def clean_run(port: Port, names: Sequence[str], head: str, **settings: Any) -> Counter[str]:
+    """Run these files of a port. head: what the printed lines begin with. settings: of ``xverify.run``."""
     found: Counter[str] = Counter()
     begun = time.monotonic()
     try:
-        by_framework = rows(port.folder, frameworks)
+        by_name = rows(port.folder, names, **settings)
     except XverifyError as error:
-        tell("clean", [str(error)], "", time.monotonic() - begun)
+        tell(head, [str(error)], "", time.monotonic() - begun)
         return Counter(WRONG=1)
-    for name in frameworks:
-        counts, wrong = judge_clean(by_framework[name], port.glue, port.drift.get(name, ""))
-        verdict = by_framework[name].error.verdict if by_framework[name].error else by_framework[name].status
+    for name in names:
+        row = by_name[name]
+        counts, wrong = judge_clean(row, port.glue, port.drift.get(name, ""))
+        verdict = row.error.verdict if row.error else row.status
         said = f"{verdict}, {counts['judged']} of {counts['layers']} layers judged by themselves"
-        tell(f"clean, {name}", wrong, said, time.monotonic() - begun)
+        tell(f"{head}, {name}", wrong, said, time.monotonic() - begun)
         found += counts + Counter(WRONG=len(wrong))
     return found
 
 
 def check_fault(port: Port, fault: Fault) -> Counter[str]:
-    """Plant one fault in a copy of a port, and run that framework alone."""
+    """Plant one fault in a copy of a port, and run that file alone."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="port-") as space:
         folder = Path(space) / port.folder.name
         shutil.copytree(port.folder, folder)
         fault.plant(folder)
         try:
-            counts, wrong, said = judge_fault(rows(folder, [fault.port])[fault.port], fault)
+            counts, wrong, said = judge_fault(rows(folder, [fault.port], task=fault.task)[fault.port], fault)
         except XverifyError as error:
             counts, wrong, said = Counter(faults=1), [str(error)], ""
     tell(f"{fault.port}, {fault.kind} at {fault.at}: {_first_line(fault.new)}", wrong, said, time.monotonic() - begun)
@@ -233,12 +280,17 @@ def items(
 ) -> Iterator[tuple[Port, Fault | None]]:
     """Everything to do: each port as it is (None), and with each of its faults."""
     for port in chosen:
-        if clean:
+        if clean and port.of(frameworks):
             yield port, None
-        yield from ((port, fault) for fault in port.faults if faults and fault.port in frameworks)
+        yield from ((port, fault) for fault in port.faults if faults and framework_of(fault.port) in frameworks)
 
 
 def main() -> int:
+    with forking.kept():  # each framework is imported once
+        return check_all(parser().parse_args())
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="names of ports (default: all)")
     parser.add_argument(
@@ -247,7 +299,11 @@ def main() -> int:
     parser.add_argument("--part", default="1/1", help="every M-th item, from the N-th on (default: %(default)s)")
     parser.add_argument("--clean", action="store_true", help="the clean ports alone")
     parser.add_argument("--faults", action="store_true", help="the faults alone")
-    asked = parser.parse_args()
+    return parser
+
+
+def check_all(asked: argparse.Namespace) -> int:
+    """Check what the command line asks for. Returns the exit code."""
     wanted = asked.only.split(",") if asked.only else []
     chosen = [port for port in ports() if not wanted or port.folder.name in wanted]
     frameworks = [name for name in asked.frameworks.split(",") if not missing(discovery.load(name))]
@@ -261,8 +317,7 @@ def main() -> int:
             continue
         if name not in counts:
             print(f"{name}:", flush=True)
-        here = [each for each in port.frameworks if each in frameworks]
-        found = check_clean(port, here) if fault is None else check_fault(port, fault)
+        found = check_clean(port, port.of(frameworks)) if fault is None else check_fault(port, fault)
         counts.setdefault(name, Counter()).update(found)
     print(f"\n{table(counts, COLUMNS, 'port')}\n")
     wrong = sum(count["WRONG"] for count in counts.values())

@@ -10,6 +10,7 @@ import pytest
 
 from xverify.results.layers import LayerError, Layers
 from xverify.results.records import Error, Row
+from xverify.results.training import Check, Training
 from xverify.results.verdicts import Verdict
 
 SUITES = Path(__file__).parents[2] / "suites"
@@ -109,7 +110,7 @@ def test_a_text_that_is_not_there_once_is_no_fault(tmp_path):
 
 def test_the_ports_are_enough_and_can_be_read():
     """At least 25 ports in torch and two other frameworks, and 80 faults, half of them in glue code; each can be planted."""
-    found = [port for port in ports.ports() if len(port.frameworks) > 1]
+    found = [port for port in ports.ports() if len(port.files) > 1]
     faults = [fault for port in found for fault in port.faults]
     assert len(found) >= 25
     assert len(faults) >= 80
@@ -117,8 +118,30 @@ def test_the_ports_are_enough_and_can_be_read():
     for port in found:
         for fault in port.faults:
             assert fault.kind in ("glue", "layer")
-            text = (port.folder / f"{fault.port}.py").read_text()
+            text = (port.folder / (fault.file or f"{fault.port}.py")).read_text()
             assert text.count(fault.old) == 1, (port.folder, fault)
+
+
+def test_the_pairs_in_torch_have_enough_faults():
+    """Six modules that are rewritten in torch, all but one trained, with thirty faults, also in the form of the weights."""
+    found = {port.folder.name: port for port in ports.ports() if port.of(["torch"])}
+    faults = [fault for port in found.values() for fault in port.faults if ports.framework_of(fault.port) == "torch"]
+    assert len(found) >= 6
+    assert sum(bool(port.train) for port in found.values()) >= 5
+    assert len(faults) >= 30
+    assert sum(fault.file == "names.toml" for fault in faults) >= 8
+    assert {ports.subject(fault.port) for fault in faults} >= {"torch-fused:eager", "torch-stacked:eager"}
+    for port in found.values():
+        for fault in port.faults:
+            assert (port.folder / (fault.file or f"{fault.port}.py")).read_text().count(fault.old) == 1, fault
+
+
+def test_a_fault_that_training_alone_shows_is_placed_at_its_check():
+    check = Check("statistics", 0, Verdict.DIFFERENT, says="bn.running_mean: its error is large")
+    answer = replace(row(), training=Training("sgd", checks=(Check("loss", 0, Verdict.EQUAL), check)))
+    for at, wrong in (("statistics", []), ("update", ["placed at statistics"])):
+        fault = replace(FAULT, at=at, says="running_mean", task="train")
+        assert ports.judge_fault(answer, fault)[1] == wrong
 
 
 def test_every_part_has_its_own_items():
