@@ -154,7 +154,7 @@ def test_every_part_has_its_own_items():
 @pytest.mark.slow
 def test_a_twentieth_of_the_ports():
     done = subprocess.run(
-        [sys.executable, SUITES / "ports.py", "--part", "1/20", "--frameworks", "jittor,tensorflow"],
+        [sys.executable, SUITES / "ports.py", "--part", "1/20", "--frameworks", "jittor,tensorflow,torch"],
         capture_output=True,
         text=True,
         timeout=900,
