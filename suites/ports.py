@@ -9,6 +9,9 @@ torch (torch-fused.py). Its faults.toml has
     glue = ["relu"]          # layers of torch.py that a port computes in glue code, so that they are judged together with it
     train = ["torch-fused"]  # files that are also trained, with SGD and with Adam
 
+    [glue_in]
+    torch-folded = ["bn"]  # the same for one file alone
+
     [drift]
     jittor = "norm"        # a layer in which this framework loses digits: the clean port may be DRIFT, when it is told as that
 
@@ -104,7 +107,7 @@ class Port:
 
     files: names of the ports, such as "tensorflow" and "torch-fused".
     glue: the layers of torch.py that ports compute in glue code. needs: modules. train: names of the ports that are also trained.
-    drift: framework -> the layer in which it loses digits.
+    drift: framework -> the layer in which it loses digits. glue_in: name of a port -> further such layers of it alone.
     """
 
     folder: Path
@@ -114,6 +117,7 @@ class Port:
     needs: tuple[str, ...] = ()
     train: tuple[str, ...] = ()
     drift: Mapping[str, str] = field(default_factory=dict)
+    glue_in: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Port:
@@ -123,7 +127,7 @@ class Port:
         found = {file.stem for file in folder.glob("*.py")} - {REFERENCE}
         files = tuple(name for framework in MODES for name in sorted(found) if framework_of(name) == framework)
         lists = (tuple(table.get(name, ())) for name in ("glue", "needs", "train"))
-        return cls(folder, files, faults, *lists, drift=table.get("drift", {}))
+        return cls(folder, files, faults, *lists, table.get("drift", {}), table.get("glue_in", {}))
 
     def of(self, frameworks: Sequence[str]) -> list[str]:
         """The ports in these frameworks."""
@@ -242,7 +246,7 @@ def clean_run(port: Port, names: Sequence[str], head: str, **settings: Any) -> C
         return Counter(WRONG=1)
     for name in names:
         row = by_name[name]
-        counts, wrong = judge_clean(row, port.glue, port.drift.get(name, ""))
+        counts, wrong = judge_clean(row, (*port.glue, *port.glue_in.get(name, ())), port.drift.get(name, ""))
         verdict = row.error.verdict if row.error else row.status
         said = f"{verdict}, {counts['judged']} of {counts['layers']} layers judged by themselves"
         tell(f"{head}, {name}", wrong, said, time.monotonic() - begun)
