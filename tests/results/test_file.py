@@ -165,5 +165,6 @@ def test_every_setting_of_a_request_is_a_setting_of_the_file():
         *(each.name for each in fields(request)),
         "folder_digest",
         "weights_digest",
+        "port_digests",
     }
     assert (settings.optimizer, settings.batch, settings.folder_digest) == (adam, 4, "sha256:1")
