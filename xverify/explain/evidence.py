@@ -14,6 +14,10 @@ from ..verdict.findings import Finding
 
 FAR_BETTER = 10.0  # an explanation must fit better than the reference's own computation by this factor
 RIVAL = 4.0  # an explanation of another kind must fit worse than the best one by this factor
+NEAR, MUCH_NEARER = (
+    100.0,
+    1e4,
+)  # times the limit, and times nearer than the reference, at which a change's own noise is measured
 
 Item = TypeVar("Item")
 
@@ -30,11 +34,25 @@ def is_far_better(finding: Finding, difference: Difference) -> bool:
 
 def fits(difference: Difference, value: Tensor) -> float | None:
     """R when the captured tensor is EQUAL to another exact one, and far nearer to it than to the reference's; else None."""
+    found = compared(difference, value)
+    return (
+        found.ratio
+        if found is not None and found.verdict == Verdict.EQUAL and is_far_better(found, difference)
+        else None
+    )
+
+
+def compared(difference: Difference, value: Tensor) -> Finding | None:
+    """The comparison of the captured tensor with another exact one; None where their shapes or kinds differ."""
     exact = difference.floors.exact
     if not value.shape == difference.captured.shape == exact.shape or value.dtype != exact.dtype:
         return None
-    found = difference.judge(value)
-    return found.ratio if found.verdict == Verdict.EQUAL and is_far_better(found, difference) else None
+    return difference.judge(value)
+
+
+def is_near(finding: Finding, difference: Difference) -> bool:
+    """Whether a finding is so much nearer than the reference's own tensor that a larger noise floor may explain what is left."""
+    return excess(finding) <= NEAR and excess(finding) * MUCH_NEARER <= excess(difference.finding)
 
 
 def best_and_near(fitting: Sequence[tuple[Item, float]]) -> tuple[Item, list[Item]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,10 +24,18 @@ DIGITS = 4  # of a number that a port may have; more are kept where these do not
 Value = Callable[[Rewrite], Tensor | None]
 
 
-def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> Iterator[tuple[Rewrite, Tensor, float]]:
+@dataclass(frozen=True)
+class Fit:
+    """A number that was fitted. change: relative change of the number. digits: how many significant ones it has."""
+
+    change: float
+    digits: int
+
+
+def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> Iterator[tuple[Rewrite, Tensor, Fit]]:
     """For each number of these operations the value that comes nearest to a captured tensor.
 
-    Yields the operations with it, the tensor with it, and the relative change of the number.
+    Yields the operations with it, the tensor with it, and what is known about the number.
 
     value: the tensor with some operations changed; None where the change does not fit.
     """
@@ -41,9 +50,7 @@ def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> I
             yield from _nearest(known, captured, value)
 
 
-def _nearest(
-    places: dict[Operation, Setting], captured: Tensor, value: Value
-) -> Iterator[tuple[Rewrite, Tensor, float]]:
+def _nearest(places: dict[Operation, Setting], captured: Tensor, value: Value) -> Iterator[tuple[Rewrite, Tensor, Fit]]:
     first = next(iter(places.values()))
 
     def rewrite(number: float) -> Rewrite:
@@ -58,7 +65,9 @@ def _nearest(
         for rounded in (float(f"{number:.{DIGITS}g}"), number):
             found = value(rewrite(rounded))
             if found is not None:
-                yield rewrite(rounded), found, abs(rounded / first.value - 1) if first.value else math.inf
+                change = abs(rounded / first.value - 1) if first.value else math.inf
+                digits = len(f"{rounded:.12e}".partition("e")[0].replace(".", "").rstrip("0"))
+                yield rewrite(rounded), found, Fit(change, digits)
         return
 
 

@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..float64.layer_kinds import may_overwrite
+from ..float64.perturbation import Noise
 from ..float64.source import Spot
 from ..float64.stepping import Models, Pause
 from ..float64.structures import flatten, map_tensors
 from ..replay.difference import Difference
 from ..replay.layout import layouts
-from ..replay.operation import Operation
+from ..replay.operation import Compute, Operation, Source
 from ..replay.tape import Tape
-from ..replay.tensors import Capture
+from ..replay.tensors import Capture, Floors
+from ..results.verdicts import Verdict
 from ..verdict.findings import Explanation
-from .evidence import best_and_near, fits
+from .evidence import best_and_near, compared, fits, is_near
 from .exchanged import exchanges
 from .faults.glue.catalogue import rewrites
+from .faults.glue.operands import before, clause, other_operands
 from .faults.glue.operation import Rewrite
 from .glue_fitting import fitted
 from .patterns import describe
@@ -37,6 +41,7 @@ FAILED_SEARCHES = 3  # tensors without an explanation after which the search end
 MOST_OPERATIONS = 400  # behind one tensor; the last ones are searched
 MOST_VALUES = 6 * 10**9  # that the searches of one replay compute
 OF_WEIGHTS = ("one stale weight", "some channels")  # patterns that say something about the weights of a layer
+SAMPLES = 8  # of the noise floor of a hypothesis; it is enough that one of them is as large as the port's rounding
 RECENT = 8  # layers whose tensors may be passed on in place of the right ones
 
 ROUNDED_NUMBER = 1e-5  # relative change of a number; a smaller one may come from computing the number in float32
@@ -48,6 +53,7 @@ class Hypothesis:
     """What a port may compute. value: the tensor that it then passes on. lines: of the reference's code that are changed.
 
     mistake: whether it is a mistake of the port, and neither a rounding of a number nor one of several that fit.
+    computes: the operations that are changed.
     """
 
     kind: str
@@ -55,6 +61,7 @@ class Hypothesis:
     lines: str
     value: Tensor
     mistake: bool = True
+    computes: Mapping[Operation, Compute] = field(default_factory=dict)
 
 
 class GlueSearch:
@@ -116,7 +123,7 @@ class GlueSearch:
         """The hypothesis that explains a tensor; None when none does, or when several others do as well."""
         fitting: list[tuple[Hypothesis, float]] = []
         for hypothesis in hypotheses:
-            ratio = fits(difference, hypothesis.value)
+            ratio = self._ratio(difference, hypothesis)
             if ratio is None or any(_same(hypothesis.value, other.value) for other, _ in fitting):
                 continue
             fitting.append((hypothesis, ratio))
@@ -132,21 +139,46 @@ class GlueSearch:
             return best
         return replace(best, says=f"{best.says}, or {rivals[0].says}: these inputs cannot tell which", mistake=False)
 
+    def _ratio(self, difference: Difference, hypothesis: Hypothesis) -> float | None:
+        """R of the tensor with a hypothesis when it explains the tensor, else None.
+
+        A port with a fault may round more than the reference. Where the hypothesis comes near, its own noise floor is measured.
+        """
+        found = compared(difference, hypothesis.value)
+        if found is None or found.verdict == Verdict.EQUAL or not hypothesis.computes or not is_near(found, difference):
+            return fits(difference, hypothesis.value)
+        exact, value, unit = difference.floors.exact, hypothesis.value, difference.floors.unit
+        operations = self.tape.behind(exact)
+        for index in range(SAMPLES):
+            noise = Noise(self.models.seed + index, unit)
+            arithmetic = partial(self.models.perturbed_code, noise)
+            perturbed = self.tape.perturbed(exact, operations, noise, arithmetic, hypothesis.computes)
+            if perturbed is None or perturbed.shape != value.shape:
+                return None
+            floors = Floors.between(value, perturbed, None, difference.axis, unit)
+            ratio = fits(replace(difference, floors=floors), value)
+            if ratio is not None:
+                return ratio
+        return None
+
     def _hypotheses(self, exact: Tensor) -> Iterator[Hypothesis]:
         """What the port may have passed on in place of a tensor of the reference."""
         yield from self._changes(exact)
         yield from self._exchanged(exact)
+        yield from self._older(exact)
         yield from self._other_tensors(exact)
 
     def _changes(self, exact: Tensor) -> Iterator[Hypothesis]:
         """The changes of the operations behind a tensor; those that explained another tensor first."""
         operations = self.tape.behind(exact)[-MOST_OPERATIONS:]
-        found = list(rewrites(operations))
+        found = [*rewrites(operations), *other_operands(operations, self._named, self._outputs())]
         found.sort(key=lambda rewrite: (rewrite.kind, rewrite.says) not in self.known)
         for rewrite in found:
             value = self._value(exact, rewrite, operations)
             if value is not None and not _same(value, exact):
-                yield Hypothesis(rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value)
+                yield Hypothesis(
+                    rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value, computes=rewrite.computes
+                )
 
     def _exchanged(self, exact: Tensor) -> Iterator[Hypothesis]:
         """What a tensor is where outputs of the last layers stand for one another."""
@@ -163,18 +195,24 @@ class GlueSearch:
                 yield Hypothesis(rewrite.kind, rewrite.says, "", value)
 
     def _fitted(self, difference: Difference) -> Hypothesis | None:
-        """The first number in the operations behind a tensor that explains it with another value; None when none does."""
+        """The number in the operations behind a tensor that explains it with another value; None when none does.
+
+        Where several do, such as a base and a factor of its exponents, it is the one whose value has the fewest digits.
+        """
         exact = difference.floors.exact
         if not exact.is_floating_point():
             return None
         operations = self.tape.behind(exact)[-MOST_OPERATIONS:]
-        for rewrite, value, change in fitted(
+        found: list[tuple[int, Hypothesis]] = []
+        for rewrite, value, fit in fitted(
             operations, difference.captured, lambda rewrite: self._value(exact, rewrite, operations)
         ):
+            hypothesis = Hypothesis(
+                rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value, fit.change > ROUNDED_NUMBER
+            )
             if fits(difference, value) is not None:
-                mistake = change > ROUNDED_NUMBER
-                return Hypothesis(rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value, mistake)
-        return None
+                found.append((fit.digits, hypothesis))
+        return min(found, key=lambda each: each[0])[1] if found else None
 
     def _value(self, exact: Tensor, rewrite: Rewrite, operations: Sequence[Operation]) -> Tensor | None:
         """What a tensor is with some operations changed; None where the change does not fit, and when enough was computed."""
@@ -183,6 +221,34 @@ class GlueSearch:
         first = min(each.number for each in rewrite.computes)
         self.remaining_values -= 1 + sum(each.size // 8 for each in operations if each.number >= first)
         return self.tape.value(exact, rewrite.computes, operations)
+
+    def _outputs(self) -> list[Tensor]:
+        """The outputs of the last layers in float64, the last one first."""
+        records = [record for key in reversed(self.recent) if (record := self.capture.records.get(key)) is not None]
+        found = [self.capture.load(file) for record in records for file in record.outputs]
+        return [tensor.double() for tensor in found if tensor.is_floating_point() and tensor.numel() > 1]
+
+    def _named(self, tensor: Tensor) -> str:
+        """What a sentence calls a weight of the model or the output of one of the last layers; "" for anything else."""
+        for name, weight in (*self.models.float64_model.named_parameters(), *self.models.float64_model.named_buffers()):
+            if weight is tensor:
+                return f"`{name}`"
+        for name, call in reversed(self.recent):
+            record = self.capture.records.get((name, call))
+            for file in record.outputs if record else ():
+                captured = self.capture.load(file)
+                if captured.shape == tensor.shape and torch.equal(captured.double(), tensor):
+                    return f"the output of `{name}`"
+        return ""
+
+    def _older(self, exact: Tensor) -> Iterator[Hypothesis]:
+        """The values of the same shape from which the reference computes a tensor: a port may pass on one of them."""
+        operations = self.tape.behind(exact)
+        for older in before(Source(exact, exact._version, operations[-1])) if operations else ():
+            if not _same(older.tensor, exact):
+                yield Hypothesis(
+                    "older value", f"passes on {clause(Source(exact, 0, operations[-1]))}", "", older.tensor
+                )
 
     def _other_tensors(self, exact: Tensor) -> Iterator[Hypothesis]:
         """The tensors of the last layers, which the port may pass on, or add, by mistake."""

@@ -46,8 +46,10 @@ def spots() -> tuple[Spot, ...]:
     return tuple(reversed(found))
 
 
-def innermost_line(recorder: str) -> str:
-    """The line of the model's code that is being executed, such as "torch.py:17"; "" outside of the model's code.
+def innermost_line(recorder: str) -> tuple[str, int]:
+    """The line of the model's code that is being executed, such as "torch.py:17", and the number of the instruction.
+
+    Outside of the model's code, the line is "" and the number -1.
 
     recorder: the file that asks; its own lines are left out, and so are torch's.
     """
@@ -55,11 +57,11 @@ def innermost_line(recorder: str) -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(FOREIGN):
-            return f"{Spot(0, frame.f_code, frame.f_lineno).file}:{frame.f_lineno}"
+            return f"{Spot(0, frame.f_code, frame.f_lineno).file}:{frame.f_lineno}", frame.f_lasti
         if file.startswith(FOREIGN[1:3]) and file not in (recorder, __file__):
-            return ""
+            return "", -1
         frame = frame.f_back  # type: ignore[assignment]  # None after the outermost
-    return ""
+    return "", -1
 
 
 def lines_between(first: Sequence[Spot], second: Sequence[Spot]) -> str:

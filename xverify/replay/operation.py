@@ -47,6 +47,7 @@ class Operation:
     shapes: of its results.
     size: bytes of its results.
     line: the line of the model's code, such as "torch.py:14"; "" where it is unknown.
+    instruction: which instruction of that code computes it: the same one in every pass of a loop; -1 where it is unknown.
     number: place in the order of computation.
     right: the results that agree with what the port computes.
     """
@@ -59,6 +60,7 @@ class Operation:
     shapes: list[tuple[int, ...]]
     size: int
     line: str
+    instruction: int
     number: int
     right: set[int] = field(default_factory=set)
 

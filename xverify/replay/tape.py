@@ -37,6 +37,7 @@ SPELLED = {
     "greater_equal": "ge", "greater": "gt", "less_equal": "le", "less": "lt", "not_equal": "ne", "special_softmax": "softmax",
     "_attention": "multi_head_attention_forward",  # as called_by_weights replaces it
 }  # fmt: skip
+NO_CHANGES: Mapping[Operation, Compute] = {}
 IN_PLACE = frozenset(("iadd", "isub", "imul", "itruediv", "iand", "ior", "ixor", "setitem", "ipow"))
 
 
@@ -101,6 +102,7 @@ class Tape(TorchFunctionMode):
     def _record(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, results: list[Tensor]) -> None:
         size = sum(result.numel() * result.element_size() for result in results if not result._is_view())
         self._number += 1
+        line, instruction = innermost_line(__file__)
         operation = Operation(
             name=SPELLED.get(name, name),
             function=function,
@@ -109,7 +111,8 @@ class Tape(TorchFunctionMode):
             sources=[self._source(tensor) for tensor in flatten((args, kwargs))],
             shapes=[tuple(result.shape) for result in results],
             size=size,
-            line=innermost_line(__file__) or self._called_from,
+            line=line or self._called_from,
+            instruction=instruction,
             number=self._number,
         )
         self._live.add(operation)
@@ -169,12 +172,17 @@ class Tape(TorchFunctionMode):
         return self._computed(target, operations, float64_arithmetic, Source.value, computes)
 
     def perturbed(
-        self, target: Tensor, operations: Sequence[Operation], noise: Noise, arithmetic: Arithmetic
+        self,
+        target: Tensor,
+        operations: Sequence[Operation],
+        noise: Noise,
+        arithmetic: Arithmetic,
+        computes: Mapping[Operation, Compute] = NO_CHANGES,
     ) -> Tensor | None:
         """Compute a tensor again with every operation behind it rounded, and every tensor that they start from.
 
         operations: those behind the tensor. noise: rounds the tensors at the start. arithmetic: the context that rounds operations.
-        None where an operation cannot be computed again.
+        computes: what each changed operation computes. None where an operation cannot be computed again.
         """
         given: dict[int, Tensor] = {}  # by the identity of a tensor, which its source keeps alive
 
@@ -183,7 +191,7 @@ class Tape(TorchFunctionMode):
                 given[id(source.tensor)] = noise.given(source.value())
             return given[id(source.tensor)]
 
-        return self._computed(target, operations, arithmetic, value_of, None)
+        return self._computed(target, operations, arithmetic, value_of, computes, every=True)
 
     def _computed(
         self,
@@ -191,12 +199,13 @@ class Tape(TorchFunctionMode):
         operations: Sequence[Operation],
         arithmetic: Arithmetic,
         value_of: Callable[[Source], Tensor],
-        computes: Mapping[Operation, Compute] | None,
+        computes: Mapping[Operation, Compute],
+        every: bool = False,
     ) -> Tensor | None:
         """Compute a tensor again; None where an operation refuses.
 
-        value_of: what stands for a tensor that is not computed again. computes: the operations that change, of which only these are
-        computed again, and those that were given something that changes; None: all are computed again.
+        value_of: what stands for a tensor that is not computed again. computes: the operations that change. every: whether all
+        operations are computed again; else only these are, and those that were given something that changes.
         """
         start = self._maker(target)
         computed: dict[tuple[Operation | None, int], Tensor] = {}
@@ -204,14 +213,14 @@ class Tape(TorchFunctionMode):
             with torch.no_grad(), arithmetic():
                 for operation in operations if start is not None else ():
                     keys = [(source.maker, source.index) for source in operation.sources]
-                    if computes is not None and operation not in computes and computed.keys().isdisjoint(keys):
+                    if not every and operation not in computes and computed.keys().isdisjoint(keys):
                         continue
                     values = [
                         computed[key] if key in computed else value_of(source)
                         for key, source in zip(keys, operation.sources)
                     ]
                     args, kwargs = unflatten((operation.args, operation.kwargs), values)
-                    compute = computes.get(operation) if computes is not None else None
+                    compute = computes.get(operation)
                     result = operation.function(*args, **kwargs) if compute is None else compute(args, kwargs)
                     computed.update({(operation, index): each for index, each in enumerate(flatten(result))})
         except (Stale, LookupError, ArithmeticError, StopIteration, *REFUSALS):

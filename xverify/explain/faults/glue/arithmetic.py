@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ....float64.activations import ACTIVATIONS
 from ....replay.operation import Keywords, Operation, Source
-from .operation import Change, argument, first_argument, is_scalar, others, with_argument, with_result
+from .operation import Change, argument, first_argument, is_scalar, others, with_argument, with_result, with_shape
 
 # Operations that are activations. Each has one tensor; the other arguments are settings.
 FUNCTIONS = frozenset((
@@ -95,13 +95,54 @@ def _sum(operation: Operation) -> Iterator[Change]:
         if isinstance(kept, Tensor) and tuple(kept.shape) == operation.shape:
             number = is_scalar(operand) and not isinstance(operand, Tensor)
             what = f"{operand:g}" if number else f"the {ORDINALS[place]} term"
-            says = f"leaves out {what} of a {'sum' if add else 'difference'}, or adds it elsewhere"
+            says = f"leaves out {{}} of a {'sum' if add else 'difference'}, or adds it elsewhere"
             sign = torch.neg if place == 0 and not add else torch.positive
-            yield Change("term missing", says, argument(1 - place, NAMES[1 - place], sign))
+            compute = argument(1 - place, NAMES[1 - place], sign)
+            yield Change("term missing", says.format(what), compute, says.format("a number") if number else "")
     does, reference = ("subtracts", "adds") if add else ("adds", "subtracts")
     yield Change("sign", f"{does} what the reference {reference}", with_argument(operation, 1, "other", lambda x: -x))
     if not add:
         yield Change("sign", "has the terms of a difference exchanged", with_result(operation, torch.neg))
+    yield from _number_of_a_sum(operation, operands)
+    if all(isinstance(operand, Tensor) and operand.numel() > 1 for operand in operands):
+        says = f"multiplies two tensors, where the reference {reference} them"
+        yield Change("product for sum", says, lambda args, kwargs: args[0] * args[1])
+        yield from _exchanged_axes(operation, operands)
+
+
+def _number_of_a_sum(operation: Operation, operands: list[Any]) -> Iterator[Change]:
+    """A whole number that is off by one, and one that is added after a product, or before it."""
+    place = next((k for k, value in enumerate(operands) if is_scalar(value) and not isinstance(value, Tensor)), None)
+    if place is None or not isinstance(operands[1 - place], Tensor):
+        return
+    number, verb = operands[place], "adds" if operation.name == "add" else "subtracts"
+    if float(number).is_integer():
+        for step in (1, -1):
+            says = f"{verb} {number + step:g}; the reference {number:g}"
+            group = f"{verb} {'one more' if step > 0 else 'one less'} than the reference"
+            compute = with_argument(operation, place, NAMES[place], number + step)
+            yield Change("off by one", says, compute, group)
+    maker = operation.made_by(operands[1 - place])
+    if maker is not None and maker.name in ("mul", "div") and operation.name == "add":
+        factor = next((value for value in _operands(maker) if is_scalar(value)), None)
+        if factor is not None:
+            before = (float(factor) if maker.name == "mul" else 1 / float(factor)) * number
+            says = f"adds {number:g} before it {_scales(maker, factor)}; the reference after that"
+            group = f"adds {number:g} before a product, which the reference adds after it"
+            yield Change("order of sum and product", says, with_result(operation, lambda y: y - number + before), group)
+
+
+def _scales(operation: Operation, factor: Any) -> str:
+    return f"{'multiplies' if operation.name == 'mul' else 'divides'} by {float(factor):g}"
+
+
+def _exchanged_axes(operation: Operation, operands: list[Any]) -> Iterator[Change]:
+    """The two operands of an outer sum exchanged, as in a[:, None] + b: its two axes are then the other way round."""
+    shapes = [(1,) * (len(operation.shape) - x.dim()) + tuple(x.shape) for x in operands]
+    first, second = ([axis for axis, n in enumerate(shape) if n < operation.shape[axis]] for shape in shapes)
+    if len(first) == len(second) == 1 and operation.shape[first[0]] == operation.shape[second[0]]:
+        says = "has the operands of an outer sum exchanged: its result is transposed"
+        yield Change("operands exchanged", says, with_result(operation, lambda y: y.transpose(first[0], second[0])))
 
 
 def _activated(operation: Operation) -> Iterator[tuple[int, Operation, Source]]:
@@ -175,12 +216,29 @@ def _product(operation: Operation) -> Iterator[Change]:
         yield from _gate(operation)
     else:
         yield Change("division", "multiplies by what the reference divides by", lambda args, kwargs: args[0] * args[1])
+        yield Change("division", "has dividend and divisor exchanged", with_result(operation, torch.reciprocal))
+        yield from _divisor(operation, other)
     for place, operand in enumerate(operands):
         kept = operands[1 - place]
         whole = isinstance(kept, Tensor) and isinstance(operand, Tensor) and tuple(kept.shape) == operation.shape
         if whole and (name == "mul" or place == 1):
             says = f"leaves out the {ORDINALS[place]} factor of a product"
+            if name == "div":
+                says = "does not divide by what the reference divides by"
             yield Change("factor missing", says, argument(1 - place, NAMES[1 - place]))
+    if name == "mul" and all(isinstance(operand, Tensor) for operand in operands):
+        says = "adds two tensors, where the reference multiplies them"
+        yield Change("sum for product", says, lambda args, kwargs: args[0] + args[1])
+
+
+def _divisor(operation: Operation, divisor: Tensor) -> Iterator[Change]:
+    """A count that is off by one, and the root or the square of a divisor."""
+    if isinstance(divisor, Tensor) and bool((divisor == divisor.round()).all()):
+        for step, says in (
+            (-1, "divides by one less than the reference"),
+            (1, "divides by one more than the reference"),
+        ):
+            yield Change("off by one", says, with_argument(operation, 1, "other", lambda n, step=step: n + step))
 
 
 def _gate(operation: Operation) -> Iterator[Change]:
@@ -203,7 +261,12 @@ def _scalings(operation: Operation, given: float) -> Iterator[Change]:
         return
     says = f"multiplies by {given:g}" if operation.name == "mul" else f"divides by {given:g}"
     yield from _steps(operation)
-    yield Change("scale missing", f"does not scale; the reference {says}", with_result(operation, lambda y: y / right))
+    yield from _soft_limit(operation)
+    yield from _offset(operation, right)
+    missing = with_result(operation, lambda y: y / right)
+    yield Change(
+        "scale missing", f"does not scale; the reference {says}", missing, "does not scale, as the reference does"
+    )
     factors = {"scales the other way": 1 / right}
     if right > 0:
         factors |= {
@@ -221,6 +284,30 @@ def _scalings(operation: Operation, given: float) -> Iterator[Change]:
         if not math.isclose(factor, right):
             wrong = f"{what}, a factor of {factor:.4g}; the reference {says}"
             yield Change("scale", wrong, with_result(operation, lambda y, factor=factor: y * (factor / right)))
+
+
+def _soft_limit(operation: Operation) -> Iterator[Change]:
+    """The soft limit c·tanh(y/c), of which the first factor is y in place of c."""
+    tanh = operation.sources[0].maker
+    inner = tanh.sources[0].maker if tanh is not None and tanh.name == "tanh" and tanh.sources else None
+    if operation.name == "mul" and inner is not None and inner.name in ("div", "mul") and tanh is not None:
+        limited, source = tanh.sources[0], inner.sources[0]
+        says = "multiplies the tanh of its soft limit by the value itself, y·tanh(y/c); the reference by the limit c"
+        yield Change("soft limit", says, lambda *_: source.value() * limited.value().tanh())
+        yield Change("soft limit", "leaves out a soft limit c·tanh(y/c)", lambda *_: source.value())
+
+
+def _offset(operation: Operation, right: float) -> Iterator[Change]:
+    """A number that is added after a product, where the reference adds it before."""
+    maker = operation.sources[0].maker if operation.sources else None
+    number = next((value for value in _operands(maker) if is_scalar(value)), None) if maker is not None else None
+    if maker is not None and maker.name == "add" and number is not None:
+        offset = float(number)
+        factor = next(value for value in _operands(operation) if is_scalar(value))
+        says = f"adds {offset:g} after it {_scales(operation, factor)}; the reference before that"
+        group = f"adds {offset:g} after a product, which the reference adds before it"
+        compute = with_result(operation, lambda y: y - offset * right + offset)
+        yield Change("order of sum and product", says, compute, group)
 
 
 def _steps(operation: Operation) -> Iterator[Change]:
@@ -260,6 +347,10 @@ def _reduction(operation: Operation) -> Iterator[Change]:
             says = f"{words} where the reference {REDUCTIONS[name]}"
             yield Change("reduction", says, reduced(other, given))
     if isinstance(axes, int):
+        for place, word in ((0, "first"), (-1, "last")):
+            says = f"takes the {word} position, where the reference {REDUCTIONS[name]}"
+            taken = first_argument(lambda x, place=place: x.narrow(axes, place % x.shape[axes], 1))
+            yield Change("reduction", says, with_shape(operation, taken))
         says = f"{REDUCTIONS[name]} over axis {{}}; the reference over {axes}"
         yield from others("reduction axis", says, range(dim), axes % dim, lambda axis: reduced(name, axis))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -58,6 +59,9 @@ def _softmax(operation: Operation) -> Iterator[Change]:
     says = f"takes the {mine} where the reference takes the {theirs}"
     yield Change("log-softmax", says, first_argument(lambda x: getattr(torch, name)(x, axis)))
     yield Change("softmax missing", "leaves out a softmax", first_argument())
+    yield Change(
+        "sigmoid for softmax", "takes the sigmoid where the reference takes a softmax", first_argument(torch.sigmoid)
+    )
 
 
 def _factors(operation: Operation) -> Iterator[tuple[float, str]]:
@@ -86,7 +90,9 @@ def _product(operation: Operation) -> Iterator[Change]:
     if len(operands) < 2:
         return
     first, second = operands
-    if operation.name != "einsum":
+    if operation.name == "einsum":
+        yield from _transposed_operands(operation)
+    else:
         for place, operand in enumerate(operands[: len(operation.args)]):
             if operand.dim() > 1 and operand.shape[-1] == operand.shape[-2] > 1:
                 says = f"has the {ORDINALS[place]} operand of a matrix product transposed"
@@ -101,6 +107,21 @@ def _product(operation: Operation) -> Iterator[Change]:
             for factor, word in ((size**0.5, f"√{size}"), (size**-0.5, f"1/√{size}")):
                 says = f"has a product of matrices that is {word} times as large: another scale of the attention"
                 yield Change("attention scale", says, with_result(operation, lambda y, factor=factor: y * factor))
+
+
+def _transposed_operands(operation: Operation) -> Iterator[Change]:
+    """An operand of an einsum with two axes of one size exchanged, and one of complex numbers conjugated."""
+    equation, *operands = operation.args
+    for place, operand in enumerate(operands if isinstance(equation, str) else (), 1):
+        what = ORDINALS[place - 1] if place <= len(ORDINALS) else f"{place}th"
+        for a, b in itertools.combinations(range(operand.dim()), 2):
+            if operand.shape[a] == operand.shape[b] > 1:
+                says = f"has axes {a} and {b} of the {what} operand of an einsum exchanged"
+                transposed = with_argument(operation, place, "", lambda x, a=a, b=b: x.transpose(a, b))
+                yield Change("operand transposed", says, transposed)
+        if operand.is_complex():
+            says = f"takes the conjugate of the {what} operand of an einsum"
+            yield Change("conjugate", says, with_argument(operation, place, "", torch.conj))
 
 
 # -- attention in one function ------------------------------------------------------------------------------------------

@@ -6,21 +6,24 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from ....replay.operation import Compute, Operation
+from ....replay.operation import Operation
 from .arithmetic import arithmetic
 from .attention import attention
 from .frequencies import frequencies
+from .functions import functions
 from .images import images
-from .layout import layout
+from .layout import layout, reshaped
 from .masks import masks
 from .normalization import normalization
 from .operation import Change, Family, Rewrite
 from .order import order
 from .rotary import pairing, rotation
+from .sequences import sequences
 
 # The families of changes of one operation, those with the more particular sentences first.
 FAMILIES: tuple[Family, ...] = (
-    masks, rotation, frequencies, order, normalization, images, arithmetic, attention, layout,
+    masks, rotation, frequencies, sequences, order, normalization, images, arithmetic, functions, attention, layout,
+    reshaped,
 )  # fmt: skip
 
 UNEXPECTED = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, StopIteration)
@@ -31,28 +34,32 @@ Key = tuple[str, str, int]  # kind, clause, and which of several changes of one 
 def rewrites(operations: Sequence[Operation]) -> Iterator[Rewrite]:
     """Yield the changes that a port may have made to these operations, which are in order.
 
-    Each change is tried in all operations where it is possible, in those of one line, and in a single one, because a function
-    that is called for queries and for keys has its fault in both calls.
+    Each change is tried in a single operation, in all passes of a loop or calls of a function, in all operations of a line, and in
+    all where it is possible, because a function that is called for queries and for keys has its fault in both calls.
     """
     with suppress(*UNEXPECTED):
         yield from list(pairing(operations))
-    for (kind, says, _), sites in _sites(operations).items():
-        for chosen in choices(sites):
-            yield Rewrite(
-                kind, says, {operation: compute for operation, compute in sites.items() if operation in chosen}
-            )
+    for sites in _sites(operations).values():
+        alike: dict[str, list[Operation]] = {}  # by the clause
+        for operation, change in sites.items():
+            alike.setdefault(change.says, []).append(operation)
+        for chosen in dict.fromkeys(found for some in (*alike.values(), sites) for found in choices(some)):
+            changes = {operation: change for operation, change in sites.items() if operation in chosen}
+            first, *rest = changes.values()
+            says = first.group if any(change.says != first.says for change in rest) else first.says
+            yield Rewrite(first.kind, says, {operation: change.compute for operation, change in changes.items()})
 
 
-def _sites(operations: Sequence[Operation]) -> dict[Key, dict[Operation, Compute]]:
+def _sites(operations: Sequence[Operation]) -> dict[Key, dict[Operation, Change]]:
     """Each change, and the operations where it is possible."""
-    found: dict[Key, dict[Operation, Compute]] = {}
+    found: dict[Key, dict[Operation, Change]] = {}
     for family in FAMILIES:
         for operation in operations:
             counted: Counter[tuple[str, str]] = Counter()
             for change in _listed(family, operation):
-                place = counted[change.kind, change.says]
-                counted[change.kind, change.says] += 1
-                found.setdefault((change.kind, change.says, place), {})[operation] = change.compute
+                key = (change.kind, change.group or change.says)
+                found.setdefault((*key, counted[key]), {})[operation] = change
+                counted[key] += 1
     return found
 
 
@@ -64,9 +71,11 @@ def _listed(family: Family, operation: Operation) -> list[Change]:
 
 
 def choices(sites: Iterable[Operation]) -> Collection[frozenset[Operation]]:
-    """The operations in which the same change is tried: all of them, those of each line, and each single one."""
+    """The operations in which the same change is tried: each single one, those of each instruction, of each line, and all."""
+    by_place: dict[tuple[str, int], set[Operation]] = {}
     by_line: dict[str, set[Operation]] = {}
     for operation in sites:
+        by_place.setdefault((operation.line, operation.instruction), set()).add(operation)
         by_line.setdefault(operation.line, set()).add(operation)
-    found = [sites, *by_line.values(), *([operation] for operation in sites)]
+    found = [*([operation] for operation in sites), *by_place.values(), *by_line.values(), sites]
     return dict.fromkeys(map(frozenset, found))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -34,6 +35,24 @@ def images(operation: Operation) -> Iterator[Change]:
         yield from _resizing(operation)
     elif name == "grid_sample":
         yield _corners(operation)
+        yield from _sampling(operation)
+    elif name == "affine_grid":
+        corners = bool(operation.argument(2, "align_corners", default=False))
+        says = f"has align_corners={not corners} in its affine_grid; the reference {corners}"
+        yield Change("align_corners", says, with_argument(operation, 2, "align_corners", not corners))
+
+
+def _sampling(operation: Operation) -> Iterator[Change]:
+    """The interpolation between samples, the values outside of the image, and exchanged coordinates."""
+    for place, key, usual, kind, what in (
+        (2, "mode", ("bilinear", "nearest", "bicubic"), "interpolation", "interpolates by the mode"),
+        (3, "padding_mode", ("zeros", "border", "reflection"), "padding mode", "pads its samples by the mode"),
+    ):
+        right = operation.argument(place, key, default=usual[0])
+        says = f"{what} {{}}; the reference by {right}"
+        yield from others(kind, says, usual, right, partial(with_argument, operation, place, key))
+    exchanged = with_argument(operation, 1, "grid", lambda grid: grid.flip(-1))
+    yield Change("coordinates exchanged", "has x and y exchanged in its sampling grid", exchanged)
 
 
 def _average(operation: Operation) -> Iterator[Change]:
@@ -76,11 +95,21 @@ def _padding(operation: Operation) -> Iterator[Change]:
     if exchanged != list(sides):
         says = f"pads by {tuple(exchanged)}; the reference by {tuple(sides)}"
         yield Change("padding sides", says, with_argument(operation, 1, "pad", exchanged))
+    for even in (_evenly(sides), [0] * len(sides)):
+        if even is not None and list(even) != list(sides):
+            says = f"pads by {tuple(even)}; the reference by {tuple(sides)}"
+            yield Change("padding sides", says, with_argument(operation, 1, "pad", even))
 
     def padded(other: str) -> Compute:
         return first_argument(lambda x: F.pad(x, tuple(sides), mode=other))
 
     yield from others("padding mode", f"pads by the mode {{}}; the reference by {mode}", MODES, mode, padded)
+
+
+def _evenly(sides: Sequence[int]) -> list[int] | None:
+    """The same padding on both sides of each axis; None where that is not possible."""
+    pairs = list(zip(sides[::2], sides[1::2]))
+    return None if any((a + b) % 2 for a, b in pairs) else [(a + b) // 2 for a, b in pairs for _ in range(2)]
 
 
 def _resizing(operation: Operation) -> Iterator[Change]:

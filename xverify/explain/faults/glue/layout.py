@@ -22,6 +22,16 @@ def layout(operation: Operation) -> Iterator[Change]:
         yield from _transpose(operation)
 
 
+def reshaped(operation: Operation) -> Iterator[Change]:
+    """A reshape in place of a transpose. It is tried last: it may be the same as a missing transpose before another reshape."""
+    if operation.name in TRANSPOSES and operation.sources:
+        old, new = tuple(operation.sources[0].tensor.shape), operation.shape
+        if old != new:
+            says = f"reshapes {_sizes(old)} to {_sizes(new)}, where the reference transposes"
+            reshape = first_argument(lambda x: x.reshape(new))
+            yield Change("reshape for transpose", says, reshape, "reshapes where the reference transposes")
+
+
 def _reshape(operation: Operation) -> Iterator[Change]:
     if not operation.sources:
         return
@@ -108,6 +118,7 @@ def _merged(old: Sequence[int], new: Sequence[int], start: int, end: int) -> Ite
             "axes merged in another order",
             f"merges the axes in the order {', '.join(map(str, axes))} of {_sizes(old)}; the reference in the order {plain}",
             first_argument(lambda x, whole=whole: x.permute(whole).reshape(new)),
+            f"merges the axes in the order {', '.join(map(str, axes))}; the reference in the order {plain}",
         )
 
 

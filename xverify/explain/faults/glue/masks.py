@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ....replay.operation import Operation
 from .arithmetic import NAMES, ORDINALS
-from .operation import Change, argument, first_argument, with_argument
+from .operation import Change, argument, first_argument, with_argument, with_result
 
 LOW = -1e3  # a number that is added and not larger than this closes a position
 COMPARISONS = {"ge": "gt", "gt": "ge", "le": "lt", "lt": "le"}
@@ -41,6 +42,13 @@ def masks(operation: Operation) -> Iterator[Change]:
                 yield Change("mask missing", says, argument(place, key))
     elif name in ("add", "mul"):
         yield from _arithmetic(operation)
+    elif name in ("or", "and", "logical_or", "logical_and", "bitwise_or", "bitwise_and"):
+        for place, what in enumerate(ORDINALS):
+            if _is_whole(operation, 1 - place, NAMES[1 - place]):
+                says = f"leaves out the {what} condition of two that the reference joins by {name.rpartition('_')[2]}"
+                yield Change("condition missing", says, argument(1 - place, NAMES[1 - place]))
+    elif name == "div":
+        yield from _masked_mean(operation)
 
 
 def _is_whole(operation: Operation, place: int, key: str) -> bool:
@@ -115,9 +123,30 @@ def _arithmetic(operation: Operation) -> Iterator[Change]:
                 yield Change("mask missing", "does not apply a mask", argument(*other))
 
 
+def _masked_mean(operation: Operation) -> Iterator[Change]:
+    """A mean over all positions, where the reference divides a sum over the open positions of a mask by their number."""
+    total = operation.made_by(operation.argument(0, "input"))
+    if total is None or total.name != "sum" or not total.sources:
+        return
+    axes, keep = total.argument(1, "dim", "axis"), total.argument(2, "keepdim", default=False)
+    product = total.sources[0].maker
+    if product is not None and product.name == "mul" and len(product.sources) == 2:
+        for mask, values in itertools.permutations(product.sources):
+            if is_mask(mask.tensor):
+                says = "averages over all positions, where the reference averages over the open ones of a mask"
+                yield Change("mask missing", says, lambda *_, values=values: values.value().mean(axes, keep))
+    summed = total.sources[0]
+    says = (
+        "divides a sum over a mask by the number of all positions, where the reference divides by that of the open ones"
+    )
+    yield Change("mask missing", says, lambda *_: summed.value().mean(axes, keep))
+
+
 def _triangle(operation: Operation) -> Iterator[Change]:
     name, right = operation.name, operation.argument(1, "diagonal", default=0)
-    for diagonal in (right + 1, right - 1):
+    for diagonal in dict.fromkeys((right + 1, right - 1, 0)):
+        if diagonal == right:
+            continue
         says = f"has {diagonal} as the diagonal of a triangular mask ({name}); the reference {right}"
         yield Change("mask off by one", says, with_argument(operation, 1, "diagonal", diagonal))
     mine, other = ("upper", torch.triu) if name == "tril" else ("lower", torch.tril)
@@ -135,6 +164,9 @@ def _comparison(operation: Operation) -> Iterator[Change]:
         other: Any = getattr(torch.Tensor, by)
         return Change(kind, says, lambda args, kwargs: other(args[0], args[1] if len(args) > 1 else kwargs["other"]))
 
+    x = operation.argument(0, "input")
+    if x.dim() > 1 and x.shape[-1] == x.shape[-2] > 1:
+        yield Change("mask transposed", "has its mask transposed", with_result(operation, lambda mask: mask.mT))
     if name in COMPARISONS:
         yield compared("mask off by one", COMPARISONS[name])
     yield compared("mask inverted", OPPOSITE[name])

@@ -19,11 +19,14 @@ class Change:
     kind: name of the fault.
     says: one clause that completes "the port ...".
     compute: takes the arguments of the operation and returns its results.
+    group: the clause without what differs from operation to operation, such as a size or a position. Changes with the same one
+        may be made in several operations together. "": ``says``.
     """
 
     kind: str
     says: str
     compute: Compute
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ def with_keywords(operation: Operation, names: Iterable[str], **changes: Any) ->
 def with_result(operation: Operation, change: Callable[..., Any]) -> Compute:
     """The operation with its result changed."""
     return lambda args, kwargs: change(operation.function(*args, **kwargs))
+
+
+def with_shape(operation: Operation, compute: Compute) -> Compute:
+    """A computation whose result gets the shape of the operation's."""
+    return lambda args, kwargs: compute(args, kwargs).reshape(operation.shape)
 
 
 def first_argument(change: Callable[..., Any] = lambda tensor: tensor) -> Compute:

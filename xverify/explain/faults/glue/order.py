@@ -41,6 +41,8 @@ def order(operation: Operation) -> Iterator[Change]:
         yield Change("flip missing", "does not reverse the order that the reference reverses", first_argument())
     elif name in ("repeat_interleave", "repeat"):
         yield from _repeating(operation)
+    elif name == "setitem":
+        yield from _assigning(operation)
 
 
 # -- concatenating and splitting ----------------------------------------------------------------------------------------
@@ -68,7 +70,13 @@ def _axis(operation: Operation, position: int, default: int) -> int:
 
 def _concatenation(operation: Operation) -> Iterator[Change]:
     tensors = operation.argument(0, "tensors")
-    if not isinstance(tensors, (tuple, list)) or not 2 <= len(tensors) <= MOST_PARTS:
+    if not isinstance(tensors, (tuple, list)) or len(tensors) < 2:
+        return
+    if len(tensors) > MOST_PARTS:
+        says = f"joins {len(tensors)} tensors in the reverse order"
+        yield Change(
+            "concatenation order", says, with_argument(operation, 0, "tensors", lambda parts: list(parts)[::-1])
+        )
         return
     plain = _written(range(len(tensors)))
     for places in _orders(len(tensors)):
@@ -86,7 +94,10 @@ def _concatenation(operation: Operation) -> Iterator[Change]:
 
 def _splitting(operation: Operation) -> Iterator[Change]:
     count = len(operation.shapes)
-    if not 2 <= count <= MOST_PARTS or len(set(operation.shapes)) > 1:
+    if not 2 <= count <= MOST_PARTS:
+        return
+    if len(set(operation.shapes)) > 1:
+        yield from _splitting_unevenly(operation)
         return
     for places in _orders(count):
         yield Change(
@@ -101,6 +112,23 @@ def _splitting(operation: Operation) -> Iterator[Change]:
             f"takes every {EVERY[count]} value for a part, where the reference takes blocks",
             first_argument(lambda x: [x.transpose(axis, 0)[k::count].transpose(axis, 0) for k in range(count)]),
         )
+
+
+def _splitting_unevenly(operation: Operation) -> Iterator[Change]:
+    """Parts of different sizes that lie in another order, and parts of one size that are taken for each other."""
+    axis, count = _axis(operation, 2, 0), len(operation.shapes)
+    sizes = [shape[axis] for shape in operation.shapes]
+    for places in _orders(count):
+        if [operation.shapes[place] for place in places] == operation.shapes:
+            says = f"takes parts {_written(places)} of a split for the reference's parts {_written(range(count))}"
+            yield Change("split order", says, with_result(operation, partial(_chosen, places)))
+
+        def parted(x: Tensor, places: Sequence[int] = places) -> list[Tensor]:
+            found = x.split([sizes[place] for place in places], axis)
+            return [found[places.index(place)] for place in range(count)]
+
+        says = f"has its parts of the sizes {_numbers(sizes)} in the order {_written(places)}"
+        yield Change("split order", says, first_argument(parted))
 
 
 def _repeating(operation: Operation) -> Iterator[Change]:
@@ -158,9 +186,10 @@ def _indexing(operation: Operation) -> Iterator[Change]:
             continue
         size = x.shape[axis]
         others = _other_slices(item, size) if isinstance(item, slice) else _other_integers(item, size)
-        for other, says in others:
+        for other, says, group in others:
             changed = (*items[:place], other, *items[place + 1 :])
-            yield Change("index", f"{says} of axis {axis}", with_argument(operation, 1, "index", changed))
+            says, group = f"{says} of axis {axis}", f"{group} of axis {axis}"
+            yield Change("index", says, with_argument(operation, 1, "index", changed), group)
         if isinstance(item, int) and not isinstance(item, bool) and all(each == slice(None) for each in items[:place]):
             rest = (*items[:place], *items[place + 1 :])
             yield Change(
@@ -181,16 +210,40 @@ def _axis_of(items: tuple[Any, ...], place: int, dim: int) -> int | None:
     return before
 
 
-def _other_integers(item: Any, size: int) -> Iterator[tuple[Any, str]]:
+def _assigning(operation: Operation) -> Iterator[Change]:
+    """Values that are not assigned, and values that are assigned to other positions."""
+    yield Change("assignment missing", "does not assign values that the reference assigns", first_argument())
+    x, index = operation.argument(0), operation.argument(1)
+    items = index if isinstance(index, tuple) else (index,)
+    for place, item in enumerate(items):
+        axis = _axis_of(items, place, x.dim())
+        if axis is None or not isinstance(item, slice):
+            continue
+        for other, says, group in _other_slices(item, x.shape[axis]):
+            changed = (*items[:place], other, *items[place + 1 :])
+            says = says.replace("takes", "assigns to", 1)
+            compute = with_argument(operation, 1, "index", changed)
+            yield Change("index", f"{says} of axis {axis}", compute, group.replace("takes", "assigns to", 1))
+
+
+def _other_integers(item: Any, size: int) -> Iterator[tuple[Any, str, str]]:
+    """Other positions: the item, a clause, and the clause without numbers."""
     if not isinstance(item, int) or isinstance(item, bool):
         return
     right = item % size
-    for other in dict.fromkeys((0, size - 1, right + 1, right - 1)):
+    for other, group in (
+        (0, "takes the first position, not the reference's"),
+        (size - 1, "takes the last position, not the reference's"),
+        (right + 1, "takes the position after the reference's"),
+        (right - 1, "takes the position before the reference's"),
+        (size - 1 - right, "counts positions from the other end"),
+    ):
         if other != right and 0 <= other < size:
-            yield other, f"takes position {other}; the reference position {right}"
+            yield other, f"takes position {other}; the reference position {right}", group
 
 
-def _other_slices(item: slice, size: int) -> Iterator[tuple[Any, str]]:
+def _other_slices(item: slice, size: int) -> Iterator[tuple[Any, str, str]]:
+    """Other positions: the item, a clause, and the clause without numbers."""
     try:
         start, stop, step = item.indices(size)
     except TypeError:  # a bound may be a tensor
@@ -198,10 +251,17 @@ def _other_slices(item: slice, size: int) -> Iterator[tuple[Any, str]]:
     if step < 1 or ((start, stop) == (0, size) and step == 1):
         return
     length = stop - start
-    for first in dict.fromkeys((0, size - length, start + 1, start - 1)):
+    for first, group in (
+        (0, "takes the first positions"),
+        (size - length, "takes the last positions"),
+        (start + 1, "takes positions one later than the reference's"),
+        (start - 1, "takes positions one earlier than the reference's"),
+        (stop, "takes the positions after the reference's"),
+        (start - length, "takes the positions before the reference's"),
+    ):
         if first != start and first >= 0 and first + length <= size + (step > 1):
             says = f"takes positions {first} to {first + length - 1}; the reference {start} to {stop - 1}"
-            yield slice(first, first + length, step), says
+            yield slice(first, first + length, step), says, group
 
 
 # -- channels and space -------------------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
 from ....replay.operation import Compute, Operation
 from .arithmetic import NUMBERS
+from .functions import LIMITS, limit
 from .normalization import EPS_PLACES, MOST_EPS
 from .operation import first_argument, is_scalar, with_argument, with_result
 
@@ -53,8 +55,23 @@ def settings(operation: Operation) -> Iterator[Setting]:
             1.0,
             lambda factor: with_argument(operation, 0, "input", lambda x: x * factor),
         )
+    elif name in ("sin", "cos"):
+        says = "a factor of the angles of its sines and cosines"
+        angles = partial(with_argument, operation, 0, "input")
+        yield Setting("position scale", says, 1.0, lambda factor: angles(lambda x: x * factor))
+    elif name in LIMITS:
+        for which in LIMITS[name]:
+            right = limit(operation, which)
+            if isinstance(right, (int, float)) and right:
+                place, word = 1 + LIMITS[name].index(which), "lower" if which == "min" else "upper"
+                says = f"the {word} limit of its values"
+                yield Setting("limit", says, float(right), _with_limit(operation, place, which))
     elif name in ("mul", "div", "add", "rpow", "pow"):
         yield from _number(operation)
+
+
+def _with_limit(operation: Operation, place: int, which: str) -> Callable[[float], Compute]:
+    return lambda value: with_argument(operation, place, which, value)
 
 
 def _number(operation: Operation) -> Iterator[Setting]:
