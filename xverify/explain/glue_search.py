@@ -246,12 +246,13 @@ class GlueSearch:
         operations = self.tape.behind(exact)
         for older in before(Source(exact, exact._version, operations[-1])) if operations else ():
             if not _same(older.tensor, exact):
-                yield Hypothesis(
-                    "older value", f"passes on {clause(Source(exact, 0, operations[-1]))}", "", older.tensor
-                )
+                says = f"passes on {clause(Source(exact, 0, operations[-1]), older, self._named)}"
+                yield Hypothesis("older value", says, "", older.tensor)
 
     def _other_tensors(self, exact: Tensor) -> Iterator[Hypothesis]:
-        """The tensors of the last layers, which the port may pass on, or add, by mistake."""
+        """The tensors of the last layers, which the port may pass on, or add, by mistake, and zeros."""
+        if exact.is_floating_point():
+            yield Hypothesis("zeros", "passes on zeros, such as a state that is reset", "", torch.zeros_like(exact))
         for name, call in reversed(self.recent):
             record = self.capture.records.get((name, call))
             for what, files in (("output", record.outputs), ("input", record.inputs)) if record else ():

@@ -163,7 +163,7 @@ def _around_a_sum(operation: Operation) -> Iterator[Change]:
     if maker is None or maker.name != "add" or len(maker.sources) != 2:
         return
     first, second = maker.sources
-    if first.tensor.shape != second.tensor.shape:
+    if first.tensor.dim() != second.tensor.dim():
         return
     for what, changed in (("first term", (True, False)), ("second term", (False, True)), ("terms", (True, True))):
 
@@ -268,6 +268,8 @@ def _scalings(operation: Operation, given: float) -> Iterator[Change]:
         "scale missing", f"does not scale; the reference {says}", missing, "does not scale, as the reference does"
     )
     factors = {"scales the other way": 1 / right}
+    if right == 0.5 and operation.sources and operation.sources[0].maker is not None:
+        yield from _half_of(operation.sources[0].maker)
     if right > 0:
         factors |= {
             "takes the square root of this factor": math.sqrt(right),
@@ -284,6 +286,13 @@ def _scalings(operation: Operation, given: float) -> Iterator[Change]:
         if not math.isclose(factor, right):
             wrong = f"{what}, a factor of {factor:.4g}; the reference {says}"
             yield Change("scale", wrong, with_result(operation, lambda y, factor=factor: y * (factor / right)))
+
+
+def _half_of(total: Operation) -> Iterator[Change]:
+    """One of two tensors, where the reference averages them."""
+    for place, source in enumerate(total.sources if total.name == "add" and len(total.sources) == 2 else ()):
+        says = f"takes the {ORDINALS[place]} of two tensors, where the reference averages them"
+        yield Change("one of two", says, lambda *_, source=source: source.value())
 
 
 def _soft_limit(operation: Operation) -> Iterator[Change]:
@@ -346,6 +355,15 @@ def _reduction(operation: Operation) -> Iterator[Change]:
         if other != name:
             says = f"{words} where the reference {REDUCTIONS[name]}"
             yield Change("reduction", says, reduced(other, given))
+    product = operation.sources[0].maker
+    if name == "sum" and product is not None and product.name == "mul" and len(product.sources) == 2:
+        for place, source in enumerate(product.sources):
+            if source.tensor.shape == operation.sources[0].tensor.shape:
+                says = (
+                    f"averages the {ORDINALS[place]} factor, where the reference sums a product: weights are left out"
+                )
+                average = lambda *_, source=source: source.value().mean(given, keep)  # noqa: E731
+                yield Change("weights missing", says, average)
     if isinstance(axes, int):
         for place, word in ((0, "first"), (-1, "last")):
             says = f"takes the {word} position, where the reference {REDUCTIONS[name]}"

@@ -12,18 +12,18 @@ from .attention import attention
 from .frequencies import frequencies
 from .functions import functions
 from .images import images
-from .layout import layout, reshaped
+from .layout import layout, reshaped, transposed
 from .masks import masks
 from .normalization import normalization
 from .operation import Change, Family, Rewrite
 from .order import order
 from .rotary import pairing, rotation
-from .sequences import sequences
+from .sequences import reverse, sequences
 
 # The families of changes of one operation, those with the more particular sentences first.
 FAMILIES: tuple[Family, ...] = (
-    masks, rotation, frequencies, sequences, order, normalization, images, arithmetic, functions, attention, layout,
-    reshaped,
+    masks, rotation, frequencies, sequences, functions, normalization, images, arithmetic, order, attention, layout,
+    reshaped, transposed, reverse,
 )  # fmt: skip
 
 UNEXPECTED = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, StopIteration)

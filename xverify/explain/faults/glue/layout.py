@@ -6,12 +6,16 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from torch import Tensor
+
 from ....replay.operation import Operation
-from .operation import Change, first_argument
+from .arithmetic import ORDINALS
+from .operation import Change, first_argument, with_argument
 
 RESHAPES = ("reshape", "view", "flatten", "unflatten", "reshape_as", "view_as", "squeeze", "unsqueeze")
 TRANSPOSES = ("transpose", "permute", "T", "mT", "movedim", "swapaxes", "swapdims", "moveaxis")
 MOST_FACTORS = 4
+ELEMENTWISE = ("add", "sub", "mul", "div", "gt", "ge", "lt", "le", "eq", "ne")
 
 
 def layout(operation: Operation) -> Iterator[Change]:
@@ -30,6 +34,14 @@ def reshaped(operation: Operation) -> Iterator[Change]:
             says = f"reshapes {_sizes(old)} to {_sizes(new)}, where the reference transposes"
             reshape = first_argument(lambda x: x.reshape(new))
             yield Change("reshape for transpose", says, reshape, "reshapes where the reference transposes")
+
+
+def transposed(operation: Operation) -> Iterator[Change]:
+    """A transposed operand of an operation on single values."""
+    for place, operand in enumerate(operation.args[:2]) if operation.name in ELEMENTWISE else ():
+        if isinstance(operand, Tensor) and operand.dim() > 1 and operand.shape[-1] == operand.shape[-2] > 1:
+            says = f"has the {ORDINALS[place]} operand of an operation ({operation.name}) transposed"
+            yield Change("operand transposed", says, with_argument(operation, place, "", lambda x: x.mT))
 
 
 def _reshape(operation: Operation) -> Iterator[Change]:

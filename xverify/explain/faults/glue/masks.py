@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ....replay.operation import Operation
 from .arithmetic import NAMES, ORDINALS
-from .operation import Change, argument, first_argument, with_argument, with_result
+from .operation import Change, argument, first_argument, with_argument
 
 LOW = -1e3  # a number that is added and not larger than this closes a position
 COMPARISONS = {"ge": "gt", "gt": "ge", "le": "lt", "lt": "le"}
@@ -117,7 +117,8 @@ def with_mask(operation: Operation, place: int, key: str) -> Iterator[Change]:
 def _arithmetic(operation: Operation) -> Iterator[Change]:
     for place, key in enumerate(NAMES):
         mask, other = operation.argument(place, key), (1 - place, NAMES[1 - place])
-        if is_mask(mask) and is_additive(mask) == (operation.name == "add"):
+        alone = not isinstance(operation.argument(*other), Tensor)  # a number is not masked
+        if is_mask(mask) and is_additive(mask) == (operation.name == "add") and not alone:
             yield from with_mask(operation, place, key)
             if _is_whole(operation, *other):
                 yield Change("mask missing", "does not apply a mask", argument(*other))
@@ -164,9 +165,6 @@ def _comparison(operation: Operation) -> Iterator[Change]:
         other: Any = getattr(torch.Tensor, by)
         return Change(kind, says, lambda args, kwargs: other(args[0], args[1] if len(args) > 1 else kwargs["other"]))
 
-    x = operation.argument(0, "input")
-    if x.dim() > 1 and x.shape[-1] == x.shape[-2] > 1:
-        yield Change("mask transposed", "has its mask transposed", with_result(operation, lambda mask: mask.mT))
     if name in COMPARISONS:
         yield compared("mask off by one", COMPARISONS[name])
     yield compared("mask inverted", OPPOSITE[name])

@@ -32,7 +32,7 @@ def other_operands(operations: Sequence[Operation], named: Named, outputs: Seque
     outputs: those of the last layers, which the operations need not take.
     """
     yield from _exchanged(operations, named, outputs)
-    yield from _older(operations)
+    yield from _older(operations, named)
 
 
 # -- values that the glue code is given ---------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def _with_sources(operation: Operation, places: Mapping[int, Source]) -> Compute
 # -- values from which the right one is computed ------------------------------------------------------------------------
 
 
-def _older(operations: Sequence[Operation]) -> Iterator[Rewrite]:
+def _older(operations: Sequence[Operation], named: Named) -> Iterator[Rewrite]:
     """An older value of the same shape: the state before its update, or a value that an operation was not applied to.
 
     All passes of a loop are changed together, because it has its fault in every pass.
@@ -109,9 +109,10 @@ def _older(operations: Sequence[Operation]) -> Iterator[Rewrite]:
         for place, source in enumerate(operation.sources):
             for number, older in enumerate(before(source)):
                 known = operation.line and operation.instruction >= 0
-                spot = (operation.line, operation.instruction) if known else (operation.number,)
-                groups.setdefault((*spot, place, number), []).append((operation, place, older))
-                says[(*spot, place, number)] = clause(source)
+                spot = (operation.line, operation.instruction) if known else ("", operation.number)
+                key = (*spot, place, number)
+                groups.setdefault(key, []).append((operation, place, older))
+                says[key] = clause(source, older, named)
     for key, chosen in groups.items():
         yield Rewrite("older value", f"takes {says[key]}", _with_others(chosen))
 
@@ -132,7 +133,9 @@ def before(source: Source) -> Iterator[Source]:
             return
 
 
-def clause(source: Source) -> str:
+def clause(source: Source, older: Source, named: Named) -> str:
     """The older value in place of a tensor, for a sentence."""
     line = source.maker.line if source.maker is not None else ""
-    return f"an older value, from before {line or 'an operation'}; the reference the value after it"
+    before = older.maker.line if older.maker is not None else ""
+    what = f"an older value, that of {before}," if before else named(older.tensor) or "an older value"
+    return f"{what} where the reference takes what {line or 'an operation'} computes from it"

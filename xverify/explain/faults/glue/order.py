@@ -73,6 +73,7 @@ def _concatenation(operation: Operation) -> Iterator[Change]:
     if not isinstance(tensors, (tuple, list)) or len(tensors) < 2:
         return
     if len(tensors) > MOST_PARTS:
+        yield from _late(operation)
         says = f"joins {len(tensors)} tensors in the reverse order"
         yield Change(
             "concatenation order", says, with_argument(operation, 0, "tensors", lambda parts: list(parts)[::-1])
@@ -88,8 +89,17 @@ def _concatenation(operation: Operation) -> Iterator[Change]:
         interleaved = argument(0, "tensors", lambda parts: torch.stack(tuple(parts), axis + 1).flatten(axis, axis + 1))
         yield Change("interleaved", "interleaves the tensors that the reference concatenates", interleaved)
     elif operation.name == "stack":
+        yield from _late(operation)
         blocks = argument(0, "tensors", lambda parts: torch.cat(tuple(parts), axis - 1).reshape(shape))
         yield Change("interleaved", "concatenates the tensors that the reference interleaves", blocks)
+
+
+def _late(operation: Operation) -> Iterator[Change]:
+    """The values of one step earlier, as a loop stacks them that keeps its state before it updates it."""
+    if operation.name == "stack":
+        says = "joins the values of one step earlier, with zeros as the first one: old states for new ones"
+        late = with_argument(operation, 0, "tensors", lambda parts: [torch.zeros_like(parts[0]), *parts[:-1]])
+        yield Change("one step late", says, late)
 
 
 def _splitting(operation: Operation) -> Iterator[Change]:
@@ -258,6 +268,7 @@ def _other_slices(item: slice, size: int) -> Iterator[tuple[Any, str, str]]:
         (start - 1, "takes positions one earlier than the reference's"),
         (stop, "takes the positions after the reference's"),
         (start - length, "takes the positions before the reference's"),
+        (length, "takes the second block of its size"),
     ):
         if first != start and first >= 0 and first + length <= size + (step > 1):
             says = f"takes positions {first} to {first + length - 1}; the reference {start} to {stop - 1}"

@@ -31,6 +31,13 @@ def sequences(operation: Operation) -> Iterator[Change]:
         yield Change("sort order", says, lambda args, kwargs: _sorted(operation, args, kwargs, not right))
 
 
+def reverse(operation: Operation) -> Iterator[Change]:
+    """Positions in the reverse order. It is tried last: it may be the same as a difference of positions with the other sign."""
+    if operation.name == "arange":
+        reverse = with_result(operation, lambda y: y.flip(-1))
+        yield Change("direction", "counts its positions in the reverse order", reverse)
+
+
 def _sorted(operation: Operation, args: tuple[Any, ...], kwargs: Keywords, descending: bool) -> Any:
     return operation.function(*args[:2], **{**kwargs, "descending": descending})
 
@@ -52,7 +59,6 @@ def _positions(operation: Operation) -> Iterator[Change]:
         )
         says = f"has positions that are half a step {what}"
         yield Change("half a step", says, with_result(operation, lambda y, shift=shift: y + shift))
-    yield Change("direction", "counts its positions in the reverse order", with_result(operation, lambda y: y.flip(-1)))
 
 
 def _grid(operation: Operation) -> Iterator[Change]:
