@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from ..replay.tensors import Capture, Floors, Place, judge, known_noise, rms
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.findings import Explanation, Finding
+from .deadline import Deadline, OutOfTime
 from .evidence import best_and_near, fits, is_far_better
 from .explained_roundings import with_rounding
 from .faults import catalogue
@@ -34,6 +36,7 @@ from .glue_search import GlueSearch
 from .patterns import describe
 
 FAILED_SEARCHES = 3  # layers without an explanation after which the search ends, because it is slow
+SECONDS = 60.0  # of computation that the searches of one replay may take
 
 
 class Explainer(Causes):
@@ -42,7 +45,7 @@ class Explainer(Causes):
     planted: a fault that the capture is known to have, as (layer, index in ``catalogue.plantable_faults``). A mutation does not
         expect a fault to be found that no test could see.
     glue: searches in the glue code. code: searches in a layer's own code.
-    failed: layer -> the error that ended the search for its explanation.
+    failed: layer -> the error that ended the search for its explanation. ended: whether the time for all searches is over.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class Explainer(Causes):
         self.likely_kind: str | None = None
         self.remaining_searches = FAILED_SEARCHES
         self.failed: dict[str, str] = {}
+        self.deadline = Deadline(SECONDS)
+        self.ended = False
 
     def computed(self, layer: str, args: Any, floors: Sequence[Floors]) -> None:
         """Measure how far a planted fault shows."""
@@ -80,6 +85,17 @@ class Explainer(Causes):
         """A sentence on each layer whose cause could not be searched."""
         for name, error in self.failed.items():
             yield f"`{name}` differs, and its cause could not be searched: {error}"
+        if self.ended:
+            yield f"the search for causes ended after {SECONDS:g} s of computation"
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Search within the context, and end when the time is over. What was found until then is not used: it may have rivals."""
+        try:
+            with self.deadline.limited():
+                yield
+        except OutOfTime:
+            self.ended, self.remaining_searches, self.glue.remaining_searches = True, 0, 0
 
     # -- glue code ------------------------------------------------------------------------------------------------------
 
@@ -101,7 +117,9 @@ class Explainer(Causes):
 
     def _with_glue(self, difference: Difference, recorded: Difference) -> Finding:
         """The finding with its explanation. recorded: the difference from the tensor whose operations were recorded."""
-        explanation = self.glue.explanation(recorded)
+        explanation = None
+        with self._in_time():
+            explanation = self.glue.explanation(recorded)
         if explanation is None:
             return difference.finding
         return replace(difference.finding, glue=explanation.says, mistake=explanation.mistake)
@@ -118,7 +136,8 @@ class Explainer(Causes):
         if name in {*self.explained, *self.failed} or self.remaining_searches == 0:
             return None
         try:
-            return self._explain(difference, args)
+            with self._in_time():
+                return self._explain(difference, args)
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
             # What was judged stays, although a layer does not compute in the form that the search for a cause expects.
             traceback.print_exc()

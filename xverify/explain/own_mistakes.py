@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ..float64.own_truth import rms, write_changed
 from ..float64.replaced import hooked, replaced
 from ..verdict.limits import OWN_DRIFT, OWN_EQUAL
 from ..weights.canonical import Array
+from .deadline import Deadline, OutOfTime
 from .own_clipping import clipped
 
 SECONDS = 60.0  # of computation that the search for an explanation may take
@@ -86,16 +86,17 @@ def explain(
     optimizer: the name of the one that updates these weights, whose settings may be wrong; "" where it is not known.
     variant: whether the optimizers have the variant of ``write_variant``, too.
     """
-    begun = time.process_time()
+    deadline = Deadline(SECONDS)
     optimizers = _optimizers(steps)
     residuals = {name: found[name].astype(np.float64) - exact[name] for name in floors}
     for mistake in PLACES[place](optimizers):
-        if time.process_time() - begun > SECONDS:
-            break
         if mistake.optimizer not in (None, optimizer) and optimizer in optimizers:
             continue
         try:
-            taken = list(steps.drive(change=partial(_both, mistake.change) if variant else mistake.change))[-1]
+            with deadline.limited():  # a step with a mistake in it may diverge, and never end
+                taken = list(steps.drive(change=partial(_both, mistake.change) if variant else mistake.change))[-1]
+        except OutOfTime:
+            break
         except Exception:  # the user's code may not run with this mistake in it
             continue
         if _explains(mistake, taken, found, residuals, floors):
