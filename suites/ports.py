@@ -75,7 +75,9 @@ MODES = {
 }
 REFERENCE = "torch"
 OPTIMIZERS = ("sgd", "adam")
-COLUMNS = ("rows", "EQUAL", "layers", "judged", "faults", "visible", "caught", "placed", "explained", "WRONG")
+COLUMNS = (
+    "rows", "EQUAL", "layers", "judged", "faults", "visible", "caught", "placed", "explained", "wrongly", "not", "WRONG",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,7 @@ def judge_fault(row: Row, fault: Fault) -> tuple[Counter[str], list[str], str]:
     else:
         placed, place = check is not None and check.name == fault.at, f"at {check.name}" if check else "nowhere"
     counts.update(caught=int(caught), placed=int(placed), explained=int(caught and named))
+    counts.update({"wrongly": int(bool(text) and not named), "not": int(caught and not (text or named))})
     if not caught:
         wrong.append("missed")
     elif not placed:

@@ -67,7 +67,7 @@ def built(path: Path, text: str) -> Any:
     return module.build
 
 
-def replayed(folder: Path, reference: str, port: str, x: torch.Tensor) -> Layers:
+def replayed(folder: Path, reference: str, port: str, *inputs: torch.Tensor) -> Layers:
     """The layers of a port. reference, port: the texts of two model files with the same weights."""
     build = built(folder / "torch.py", reference)
     theirs, mine = built(folder / "torch_port.py", port)().eval(), build().eval()
@@ -75,7 +75,7 @@ def replayed(folder: Path, reference: str, port: str, x: torch.Tensor) -> Layers
     recorder = capture.Recorder(folder, lambda v: v.detach().numpy() if isinstance(v, torch.Tensor) else None)
     watched = {name: [module] for name, module in leaves(theirs).items()}
     with torch.no_grad(), called_by_weights(owners_of(theirs)), capture.recording(watched, "forward", recorder):
-        y = theirs(x.clone())
+        outputs = theirs(*(x.clone() for x in inputs))
     records = {(record.name, record.call): record for record in recorder.records}
 
     def build_float64() -> Any:
@@ -86,5 +86,6 @@ def replayed(folder: Path, reference: str, port: str, x: torch.Tensor) -> Layers
     exact.load_state_dict(mine.state_dict())
     models = Models(exact, mine, 0, perturbed_tables(exact, build_float64, 0))
     captured = Capture(folder, False, records, watched=frozenset(watched))
-    report = replay_forward(models, captured, [x], {"y": y.numpy()})
+    tensors = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+    report = replay_forward(models, captured, inputs, {f"y{k}": y.numpy() for k, y in enumerate(tensors)})
     return summarise(report, list(models.layers), "torch_port:eager")

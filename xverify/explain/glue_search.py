@@ -137,7 +137,7 @@ class GlueSearch:
         if not rivals:
             self.known.append((best.kind, best.says))
             return best
-        return replace(best, says=f"{best.says}, or {rivals[0].says}: these inputs cannot tell which", mistake=False)
+        return _either(best, rivals[0])
 
     def _ratio(self, difference: Difference, hypothesis: Hypothesis) -> float | None:
         """R of the tensor with a hypothesis when it explains the tensor, else None.
@@ -212,7 +212,12 @@ class GlueSearch:
             )
             if fits(difference, value) is not None:
                 found.append((fit.digits, hypothesis))
-        return min(found, key=lambda each: each[0])[1] if found else None
+        if not found:
+            return None
+        fewest = min(digits for digits, _ in found)
+        best, *others = [hypothesis for digits, hypothesis in found if digits == fewest]
+        rival = next((other for other in others if other.kind != best.kind), None)
+        return best if rival is None else _either(best, rival)
 
     def _value(self, exact: Tensor, rewrite: Rewrite, operations: Sequence[Operation]) -> Tensor | None:
         """What a tensor is with some operations changed; None where the change does not fit, and when enough was computed."""
@@ -263,6 +268,11 @@ class GlueSearch:
                         says, value = f"the {what} of `{name}`", tensor.double()
                         yield Hypothesis("another tensor", f"passes on {says}", "", value)
                         yield Hypothesis("term added", f"adds {says}, which the reference does not", "", exact + value)
+
+
+def _either(best: Hypothesis, rival: Hypothesis) -> Hypothesis:
+    """One of two that explain a tensor alike."""
+    return replace(best, says=f"{best.says}, or {rival.says}: these inputs cannot tell which", mistake=False)
 
 
 def _lines(operations: Sequence[Operation]) -> str:

@@ -23,7 +23,7 @@ SPELLED = {"GELU by the error function": "gelu", "ELU": "elu", "SiLU": "silu", "
 ALPHAS = (1.0, 0.1, 0.2, 0.25, 0.3, 0.5, 0.7, 0.75, 0.8, 1.5, 1.6732632423543772, 2.0)
 ORDINALS = ("first", "second")
 NAMES = ("input", "other")  # of the operands
-REDUCTIONS = {"mean": "averages", "sum": "sums", "amax": "takes the maximum"}
+REDUCTIONS = {"mean": "averages", "sum": "sums", "amax": "takes the maximum", "amin": "takes the minimum"}
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,15 @@ def _activation(operation: Operation) -> Iterator[Change]:
             continue
         kind = "GELU form" if name == "gelu" == other[:4].lower() else "another activation"
         yield Change(kind, f"computes {other}; the reference {name}", first_argument(function))
+    if name == "sigmoid":
+        yield Change(
+            "softmax for sigmoid", "takes a softmax over axis -1; the reference a sigmoid", first_argument(_softmax)
+        )
     yield Change("activation missing", f"leaves out an activation ({name})", first_argument())
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return x.softmax(-1)
 
 
 # -- products and reductions --------------------------------------------------------------------------------------------

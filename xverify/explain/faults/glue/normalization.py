@@ -26,6 +26,7 @@ def normalization(operation: Operation) -> Iterator[Change]:
         right = operation.argument(place, "eps", default=DEFAULTS.get(name, 1e-5))
         says = f"has eps={{:g}} in its {name}; the reference {'its default' if right is None else f'{right:g}'}"
         yield from others("eps", says, EPSILONS, right, partial(with_argument, operation, place, "eps"))
+        yield Change("normalisation missing", f"leaves out a normalisation ({name})", first_argument())
     if name == "group_norm":
         yield from _groups(operation)
     elif name == "rms_norm":

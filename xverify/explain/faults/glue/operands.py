@@ -66,9 +66,8 @@ def _exchanged(operations: Sequence[Operation], named: Named, outputs: Sequence[
             continue
         first, second = first or UNNAMED, second or UNNAMED
         other = [*((*taker, given[b]) for taker in takers[a]), *((*taker, given[a]) for taker in takers[b])]
-        if not takers[a] and not takers[b]:
-            continue
-        yield Rewrite("tensors exchanged", f"has {first} and {second} exchanged", _with_others(other))
+        if takers[a] and takers[b]:
+            yield Rewrite("tensors exchanged", f"has {first} and {second} exchanged", _with_others(other))
         for right, wrong, theirs, mine in ((a, b, first, second), (b, a, second, first)):
             says = f"uses {mine}, where the reference uses {theirs}"
             found = [(*taker, given[wrong]) for taker in takers[right]]
