@@ -87,5 +87,6 @@ def replayed(folder: Path, reference: str, port: str, *inputs: torch.Tensor) -> 
     models = Models(exact, mine, 0, perturbed_tables(exact, build_float64, 0))
     captured = Capture(folder, False, records, watched=frozenset(watched))
     tensors = [outputs] if isinstance(outputs, torch.Tensor) else outputs
-    report = replay_forward(models, captured, inputs, {f"y{k}": y.numpy() for k, y in enumerate(tensors)})
+    named = {f"y{k}" if k else "y": y.numpy() for k, y in enumerate(tensors)}
+    report = replay_forward(models, captured, inputs, named)
     return summarise(report, list(models.layers), "torch_port:eager")
