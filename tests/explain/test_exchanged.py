@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from xverify.explain.exchanged import exchanges  # noqa: E402
+from xverify.explain.faults.glue.operands import other_operands  # noqa: E402
 from xverify.replay.tape import Tape  # noqa: E402
 
 
@@ -26,8 +26,8 @@ def in_blocks(q, k, v):
 @pytest.mark.parametrize(
     ("taken", "kind", "says"),
     [
-        (lambda q, k, v: (k, q, v), "outputs exchanged", "takes the output of `q` for that of `k`, and the other way round"),
-        (lambda q, k, v: (q, v, k), "outputs exchanged", "takes the output of `k` for that of `v`, and the other way round"),
+        (lambda q, k, v: (k, q, v), "tensors exchanged", "takes the output of `q` for that of `k`, and the other way round"),
+        (lambda q, k, v: (q, v, k), "tensors exchanged", "takes the output of `k` for that of `v`, and the other way round"),
         (alternating, "parts alternate",
          "takes the outputs of `q`, `k` and `v` as if they alternated in 4 groups, and they follow one another"),
         (in_blocks, "parts in blocks",
@@ -43,7 +43,8 @@ def test_one_hypothesis_computes_what_the_port_does(taken, kind, says):
         exact = attention(*outputs)
     operations, wanted = tape.behind(exact), attention(*taken(*outputs))
     found = []
-    for rewrite in exchanges(operations, dict(zip("qkv", outputs))):
+    names = {id(output): f"the output of `{name}`" for name, output in zip("qkv", outputs)}
+    for rewrite in other_operands(operations, lambda tensor: names.get(id(tensor), ""), outputs[::-1]):
         value = tape.value(exact, rewrite.computes, operations)
         if value is not None and torch.allclose(value, wanted, rtol=1e-12):
             found.append((rewrite.kind, rewrite.says))
@@ -51,8 +52,11 @@ def test_one_hypothesis_computes_what_the_port_does(taken, kind, says):
     assert not torch.allclose(exact, wanted)
 
 
-def test_outputs_that_were_not_used_are_no_hypothesis():
+def test_outputs_that_were_not_used_are_not_exchanged():
     tape, x = Tape(), torch.ones(2, 4, dtype=torch.float64)
     with torch.no_grad(), tape.recording():
         exact = x * 2 + 1
-    assert list(exchanges(tape.behind(exact), {"q": torch.zeros(2, 4, dtype=torch.float64)})) == []
+    other = torch.zeros(2, 4, dtype=torch.float64)
+    named = lambda tensor: "the output of `q`" if tensor is other else ""  # noqa: E731
+    found = [rewrite.kind for rewrite in other_operands(tape.behind(exact), named, [other])]
+    assert not {"tensors exchanged", "parts alternate", "parts in blocks"} & set(found)

@@ -30,7 +30,6 @@ from ..replay.tensors import Capture, Floors
 from ..results.verdicts import Verdict
 from ..verdict.findings import Explanation
 from .evidence import best_and_near, compared, fits, is_near
-from .exchanged import exchanges
 from .faults.glue.catalogue import rewrites
 from .faults.glue.operands import before, clause, other_operands
 from .faults.glue.operation import Rewrite
@@ -164,7 +163,6 @@ class GlueSearch:
     def _hypotheses(self, exact: Tensor) -> Iterator[Hypothesis]:
         """What the port may have passed on in place of a tensor of the reference."""
         yield from self._changes(exact)
-        yield from self._exchanged(exact)
         yield from self._older(exact)
         yield from self._other_tensors(exact)
 
@@ -179,20 +177,6 @@ class GlueSearch:
                 yield Hypothesis(
                     rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value, computes=rewrite.computes
                 )
-
-    def _exchanged(self, exact: Tensor) -> Iterator[Hypothesis]:
-        """What a tensor is where outputs of the last layers stand for one another."""
-        operations = self.tape.behind(exact)[-MOST_OPERATIONS:]
-        records = {name: self.capture.records.get((name, call)) for name, call in self.recent}
-        outputs = {
-            name: self.capture.load(record.outputs[0]).double()
-            for name, record in records.items()
-            if record is not None and len(record.outputs) == 1
-        }
-        for rewrite in exchanges(operations, outputs):
-            value = self._value(exact, rewrite, operations)
-            if value is not None and not _same(value, exact):
-                yield Hypothesis(rewrite.kind, rewrite.says, "", value)
 
     def _fitted(self, difference: Difference) -> Hypothesis | None:
         """The number in the operations behind a tensor that explains it with another value; None when none does.

@@ -17,12 +17,13 @@ from .masks import masks
 from .normalization import normalization
 from .operation import Change, Family, Rewrite
 from .order import order
+from .reductions import reductions
 from .rotary import pairing, rotation
 from .sequences import reverse, sequences
 
 # The families of changes of one operation, those with the more particular sentences first.
 FAMILIES: tuple[Family, ...] = (
-    masks, rotation, frequencies, sequences, functions, normalization, images, arithmetic, order, attention, layout,
+    masks, rotation, frequencies, sequences, functions, normalization, images, arithmetic, reductions, order, attention, layout,
     reshaped, transposed, reverse,
 )  # fmt: skip
 
