@@ -14,10 +14,8 @@ from ..verdict.findings import Finding
 
 FAR_BETTER = 10.0  # an explanation must fit better than the reference's own computation by this factor
 RIVAL = 4.0  # an explanation of another kind must fit worse than the best one by this factor
-NEAR, MUCH_NEARER = (
-    100.0,
-    1e4,
-)  # times the limit, and times nearer than the reference, at which a change's own noise is measured
+NEAR = 100.0  # times the limit, up to which the noise of a changed computation itself is measured
+MUCH_NEARER = 1e4  # a changed computation whose noise is measured must fit better than the reference's by this factor
 
 Item = TypeVar("Item")
 
@@ -35,11 +33,9 @@ def is_far_better(finding: Finding, difference: Difference) -> bool:
 def fits(difference: Difference, value: Tensor) -> float | None:
     """R when the captured tensor is EQUAL to another exact one, and far nearer to it than to the reference's; else None."""
     found = compared(difference, value)
-    return (
-        found.ratio
-        if found is not None and found.verdict == Verdict.EQUAL and is_far_better(found, difference)
-        else None
-    )
+    if found is None or found.verdict != Verdict.EQUAL or not is_far_better(found, difference):
+        return None
+    return found.ratio
 
 
 def compared(difference: Difference, value: Tensor) -> Finding | None:
