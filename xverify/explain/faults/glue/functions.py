@@ -32,19 +32,8 @@ MISTAKEN = {
 }  # fmt: skip
 AS_ACTIVATION = ("ReLU", "Softplus", "Sigmoid", "ELU")  # what makes values positive, as exp does
 LIMITS = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
-LOWER = (
-    0.0,
-    1e-12,
-    1e-10,
-    1e-9,
-    1e-8,
-    1e-7,
-    1e-6,
-    1e-5,
-    1e-4,
-    1e-3,
-    1e-2,
-)  # usual lower limits, below a root or a logarithm
+# usual lower limits, below a root or a logarithm
+LOWER = (0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 FACTORS = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0)  # by which positions are scaled for longer sequences
 NORMS = ("backward", "forward", "ortho")
 
