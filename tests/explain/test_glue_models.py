@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
 from helpers.gluemodels import MODELS  # noqa: E402
-from helpers.replayedports import replayed  # noqa: E402
+from helpers.replayedports import model, random, replayed  # noqa: E402
 
 # The model, what one changes in it to get the port, and the sentence.
 FAULTS = [
@@ -71,3 +71,19 @@ def test_the_right_model_draws_no_explanation(tmp_path, name):
     layers = replayed(tmp_path, reference, reference, *inputs)
     assert layers.verdict in ("IDENTICAL", "EQUAL")
     assert not any(each.glue or each.explanation for each in layers.layers)
+
+
+OF_ONE_VALUE = model("self.fc = nn.Linear(6, 5)", "h = self.fc(x)\nreturn (h.square().mean() * 5.0).sum()[None]")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("* 5.0", "* 6.0", "has 6 for a factor; the reference 5"),
+        ("h.square()", "(h.square() + 0.3 * h.sin().square())", "the port's code there: its result is 1.214"),
+    ],
+)
+def test_one_value_confirms_a_simple_number_alone(tmp_path, old, new, says):
+    layers = replayed(tmp_path, OF_ONE_VALUE, OF_ONE_VALUE.replace(old, new), random(4, 6))
+    [wrong] = [layer for layer in layers.layers if layer.verdict == "DIFFERENT"]
+    assert says in wrong.glue

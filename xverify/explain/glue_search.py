@@ -33,7 +33,7 @@ from .evidence import best_and_near, compared, fits, is_near
 from .faults.glue.catalogue import rewrites
 from .faults.glue.operands import before, clause, other_operands
 from .faults.glue.operation import Rewrite
-from .glue_fitting import fitted
+from .glue_fitting import DIGITS, fitted
 from .patterns import describe
 
 FAILED_SEARCHES = 3  # tensors without an explanation after which the search ends, because it is slow
@@ -194,7 +194,8 @@ class GlueSearch:
             hypothesis = Hypothesis(
                 rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value, fit.change > ROUNDED_NUMBER
             )
-            if fits(difference, value) is not None:
+            confirmed = exact.numel() > 1 or fit.digits <= DIGITS  # some number explains any tensor of one value
+            if confirmed and fits(difference, value) is not None:
                 found.append((fit.digits, hypothesis))
         if not found:
             return None
