@@ -12,6 +12,7 @@ from conftest import MODEL, write_folder
 from xverify.messages import (
     Block,
     Build,
+    CallOn,
     Capture,
     DeviceMemory,
     Digest,
@@ -123,6 +124,7 @@ def test_every_reply_is_of_the_type_that_its_request_names(session, tmp_path):
         Warm(calls=2, seconds=0.0),
         Block(case=0, calls=1),
         Block(case=0, calls=1, keep=kept),
+        CallOn(inputs=inputs, path=str(tmp_path / "called.npz")),
         Pieces(calls=2, count=3),
         GraphCount(),
         Capture(inputs, 0, str(tmp_path / "layers"), None),
