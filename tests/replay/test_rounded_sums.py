@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_forward import failing, judged
+from helpers.replayednets import failing, judged
 from torch import nn
 
 from xverify.explain.explained_roundings import output_changes
