@@ -76,9 +76,9 @@ def of_pip(text):
 
 
 def printed():
-    """Every command of pip that is printed as it stands, in an order that does not change."""
+    """Every command of pip that is printed as it stands, in an order that does not change; one with a place to fill in is not."""
     texts = "\n".join([*pages(), *shown()])
-    return sorted({command for command in of_pip(texts) if "…" not in command and len(command.split()) > 2})
+    return sorted({command for command in of_pip(texts) if not {*"…{"} & {*command} and len(command.split()) > 2})
 
 
 PRINTED = printed()
