@@ -240,3 +240,20 @@ def test_two_files_of_keras_without_torch(xverify, folder):
     done = xverify("run", folder, "--no-timing", "--subjects", "tensorflow:graph,tensorflow-functional:graph")
     assert done.code == 1
     assert done.row("tensorflow-functional:graph")["error"]["verdict"] == "DIFFERENT"
+
+
+@pytest.mark.slow
+def test_the_lines_for_weights_that_are_fused_stand_in_the_table_of_the_file(folder, xverify):
+    port = folder / "torch-fused.py"
+    text = port.read_text().replace(
+        "self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))", "self.qkv = nn.Linear(width, 3 * width)"
+    )
+    text = text.replace("        y = F.scaled", "        q, k, v = self.qkv(y).chunk(3, -1)\n        y = F.scaled")
+    port.write_text(text.replace("(self.q(y)[:, None], self.k(y)[:, None], self.v(y)", "(q[:, None], k[:, None], v"))
+    command = ("run", folder, "--subjects", "torch:eager,torch-fused:eager", "--no-timing", "--layers")
+    reason = xverify(*command).row("torch-fused:eager")["reason"]
+    told, _, line = reason.partition("in names.toml under [torch-fused.stored]: ")
+    assert told.endswith("the shapes fit with, ")
+    (folder / "names.toml").write_text(f"{NAMES}\n[torch-fused.stored]\n" + line.replace(", and ", "\n").strip())
+    done = xverify(*command)
+    assert done.row("torch-fused:eager")["error"]["verdict"] == "EQUAL", (line, done.out)

@@ -109,7 +109,7 @@ class Building(Group):
 
     @property
     def _table(self) -> str:
-        return f"names.toml: [{self.state.runner.reads()}.stored]"
+        return f"names.toml: [{self.state.source.table}.stored]"
 
     def _arrange(self, request: Build, own: Mapping[str, Array]) -> None:
         """Find the weights that the model stores otherwise. own: its weights."""

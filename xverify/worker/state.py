@@ -136,7 +136,7 @@ class State:
         """Lines for names.toml with which the weights fit, as a clause; "" for none. extra, missing: canonical name -> shape."""
         own = {name: own for own, name in self._others.items()}
         mine = {own[name]: shape for name, shape in missing.items() if name in own}
-        return proposals.advice(extra, mine, self.runner.reads())
+        return proposals.advice(extra, mine, self.source.table)
 
     def _advice_on_axes(self, name: str, shape: tuple[int, ...]) -> str:
         """What to declare about a weight that should have this shape. name: canonical."""
