@@ -16,7 +16,7 @@ ENTRY = re.compile(r"(\w+(?:, \w+)*): (.*)")
 def listed(text: str) -> str:
     """A docstring as Markdown: one list entry for each argument."""
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in text.replace("][", "]&#91;").splitlines():  # an option's form as FILE.py[:FUNCTION][@MODE] is no link
         entry = ENTRY.fullmatch(line)
         if entry and lines and lines[-1] and not lines[-1].startswith(("*", "    ")):
             lines.append("")  # Markdown wants a blank line before a list

@@ -150,4 +150,5 @@ def _name(action: argparse.Action) -> str:
 
 def _cell(text: str) -> str:
     """A text of the help in a cell of a table."""
-    return escape(text.replace("%%", "%"), quote=False).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+    text = escape(text.replace("%%", "%"), quote=False).replace("[", "&#91;")
+    return re.sub(r"[|*_]", r"\\\g<0>", text)
