@@ -61,8 +61,7 @@ class FolderSource:
         if request.trains and (why := not_trained(folding)):
             raise Unsupported(why)
         precision = request.optimizer.recipe.precision if request.optimizer else "float32"
-        stored = folder.stored(adapter.reads())
-        built = worker.ask(replace(question, expected=folding.shapes(), precision=precision, stored=stored))
+        built = worker.ask(folding.question(replace(question, precision=precision), folder))
         folding.check(built.shapes)
         by_onnx = adapter.weights_route == "onnx" and made is not None
         weights = made.weights if by_onnx and made is not None else prepared.weights

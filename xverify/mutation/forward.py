@@ -19,6 +19,7 @@ from ..messages.reference import Fault
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import Prepared, ReferenceProcess, build_question
+from ..reference.folding import Folding
 from ..reference.layers import Captured, LayerReplay
 from ..results.records import Layers
 from ..results.verdicts import Verdict
@@ -130,14 +131,15 @@ class _Pair:
     ) -> None:
         self.prepared, self.port, self.folder, self.subject = prepared, port, folder, subject
         self.batch = process.request.batch
+        self.folding = Folding.of_port(folder, subject.adapter.reads(), prepared, process.request.reference)
         self.replay = LayerReplay(process, prepared, process.layers())
         self.replaced = None if subject.is_torch else ReplacedCalls(self.replay, port)
 
     def load(self) -> None:
         """Build the port, and give it the weights and inputs of the reference."""
         question = build_question(self.folder, self.subject.adapter.reads(), None, self.subject.mode, batch=self.batch)
-        self.port.ask(question)
-        self.port.ask(messages.Load(path=str(self.prepared.weights)))
+        self.port.ask(self.folding.question(question, self.folder))
+        self.port.ask(messages.Load(path=str(self.folding.file(self.prepared.weights, self.port.folder))))
         self.port.ask(messages.Prepare(inputs=str(self.prepared.inputs), mode=self.subject.mode))
 
     def faults(self) -> list[Fault]:

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .. import messages
-from ..errors import UsageError
+from ..errors import Unsupported, UsageError, XverifyError
 from ..framework.adapter import Framework
 from ..messages.training import PlantMistake, PrepareTraining
 from ..processes.worker import Worker
 from ..progress import Listener
 from ..reference.build import build_question
+from ..reference.folding import Folding, not_trained
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..training.learner import Learner
@@ -73,12 +74,15 @@ def mutate_training(
             f"mutate --task train plants mistakes in xverify's own training step, and the files of {folder.name} make the whole "
             "step (train_step): name another model"
         )
-    rounds, unplanted = list[_Round](), list[str]()
+    rounds, unplanted, refused = list[_Round](), list[str](), list[XverifyError]()
     for each, settings, planted in _requests(request, folder, port):
         try:
             rounds.append(_round(each, settings, planted, folder, port, listener))
-        except UsageError as error:  # for example, no parameter is a bias
+        except (UsageError, Unsupported) as error:  # for example, no parameter is a bias
+            refused.append(error)
             unplanted += [f"{mistake.kind}: {error}" for mistake, _ in planted]
+    if not rounds:
+        raise refused[0]
     trials = [trial for each in rounds for trial in each.trials]
     alarms = [each.alarm for each in rounds if each.alarm is not None]
     return Score(folder.name, tuple(trials), len(rounds), tuple(alarms), unplanted=tuple(unplanted), subject=port.label)
@@ -161,7 +165,10 @@ def _judge_training(
     question = build_question(
         folder, subject.adapter.reads(), None, subject.mode, trains=True, batch=parity.request.batch
     )
-    question = replace(question, precision=how.settings.recipe.precision)
+    folding = Folding.of_port(folder, subject.adapter.reads(), parity.prepared, parity.request.reference)
+    if why := not_trained(folding):
+        raise Unsupported(why)
+    question = folding.question(replace(question, precision=how.settings.recipe.precision), folder)
     built = port.ask(replace(question, objective=objective) if objective else question)
     port.ask(messages.Load(path=str(parity.prepared.weights)))
     training = PrepareTraining(

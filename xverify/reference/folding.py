@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import Failed, WeightsError, nearest
+from ..messages import Build
 from ..weights import digest, normal_form, npz
 from ..weights.arrangement import read_table
 from ..weights.canonical import Array, Changed
@@ -87,6 +88,10 @@ class Folding:
         computed = {part for name in self.names for part in self.prepared.computed[name]}
         return computed.union(self.absent, *(each.uses for each in self.changes))
 
+    def question(self, question: Build, folder: ModelFolder) -> Build:
+        """The request to build the port, with the weights that it must have and how it stores them."""
+        return replace(question, expected=self.shapes(), stored=folder.stored(self.table))
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights of the port."""
         kept = {name: shape for name, shape in self.prepared.shapes.items() if name not in self.parts}
@@ -146,7 +151,7 @@ def not_trained(folding: Folding) -> str:
     file = f"{folding.table}.py"
     if folding.names:
         return (
-            f"{folding.table}.py holds the computed weight {folding.names[0]}, as names.toml says, and training changes what "
+            f"{file} holds the computed weight {folding.names[0]}, as names.toml says, and training changes what "
             "the reference computes it from: compare inference, or give the port what the reference computes it from"
         )
     if folding.changes:
