@@ -9,7 +9,7 @@ import pytest
 from conftest import write_folder
 from helpers.modelfiles import save_onnx
 
-from xverify.weights import npz
+from xverify.weights import npz, safetensors
 
 helper = pytest.importorskip("onnx").helper
 
@@ -105,6 +105,16 @@ def test_forgotten_weights_are_told_with_the_next_step(xverify, right, tmp_path,
     assert "4 of 4 weights of the file are not those of the reference" in reason
     assert source in reason
     assert "give the weights the file was made from with --weights" in reason
+
+
+@pytest.mark.parametrize("kind", ["numpy", pytest.param("code", marks=pytest.mark.slow)])
+def test_probe_weights_may_be_asked_for(xverify, right, tmp_path, kind):
+    text = reference(kind, tmp_path)
+    if kind == "numpy":  # the weights that the folder has are not taken
+        safetensors.save_file(WEIGHTS, Path(text) / "weights.safetensors")
+        assert xverify("check", right, "--against", text).code == 0
+    done = xverify("check", right, "--against", text, "--weights", "probe", "--json", tmp_path / "r.json")
+    assert (done.code, json.loads((tmp_path / "r.json").read_text())["weights"]["source"]) == (1, "probe weights, seed 0")
 
 
 @pytest.mark.slow

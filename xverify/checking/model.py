@@ -30,7 +30,7 @@ from ..reference.truth import Truth
 from ..weights import npz
 from ..workload import probe
 from ..workload.code import Code, parse
-from ..workload.options import OWN_WEIGHTS, RunSettings
+from ..workload.options import OWN_WEIGHTS, PROBE_WEIGHTS, RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder, find_model, zoo
 from .candidate import Context, Known, ModelSource, ReferenceFailed, Target, Tools
@@ -142,7 +142,7 @@ def _of_code(code: Code, settings: CheckSettings, space: Path) -> tuple[Request,
         batch=1,
         cases=1,
         threads=settings.threads or host.cores(),
-        weights=str(settings.weights or OWN_WEIGHTS),
+        weights=None if settings.weights == PROBE_WEIGHTS else str(settings.weights or OWN_WEIGHTS),
         trust=settings.trust,
         max_weights=settings.max_weights,
         memory=settings.memory,

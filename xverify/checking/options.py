@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import host
 from ..errors import UsageError
 from ..workload.declaration import declared, option
-from ..workload.options import MOST_STEPS, OWN_WEIGHTS, FilePath, reused
+from ..workload.options import MOST_STEPS, NO_FILES, FilePath, reused
 from ..workload.sizes import parse as parse_sizes
 
 # The headings of the help, in order.
@@ -71,7 +71,7 @@ class CheckSettings:
     weights: FilePath | None = option(
         None, "the weights of a reference that is a model folder or code: .safetensors (of several: the "
         "index or folder) .npz .pt .pth .pkl .onnx; own: what its "
-        "build() makes", group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS,),
+        "build() makes; probe: drawn from the seed", group=WHAT, metavar="FILE", path="either", instead=NO_FILES,
         unset="of a folder: the folder's, else drawn from the seed; of code: own",
     )  # fmt: skip
     on: str | None = option(

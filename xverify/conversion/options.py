@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from ..checking.options import INPUTS, WHAT, CheckSettings
 from ..framework.converter import EXPORTERS, QUANTIZATIONS, files
 from ..workload.declaration import Option, declared, option
-from ..workload.options import OWN_WEIGHTS, FilePath, reused
+from ..workload.options import NO_FILES, FilePath, reused
 
-PROBE_WEIGHTS = "probe"  # in the place of a weight file: draw the weights from the seed
 SHAPE = next(each for each in declared(CheckSettings) if each.name == "shape")
 # The settings of ``xverify check`` that are handed on to it.
 HANDED_ON = (
@@ -42,7 +41,7 @@ class ConvertSettings:
     weights: FilePath | None = option(
         None, "trained weights: .safetensors (of several: the index or folder) .npz .pt .pth .pkl .onnx; own: what build() makes; "
         "probe: drawn from the seed",
-        group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS, PROBE_WEIGHTS), unset="the folder's, else own",
+        group=WHAT, metavar="FILE", path="either", instead=NO_FILES, unset="the folder's, else own",
     )  # fmt: skip
     force: bool = reused(
         "force", help="replace OUT when it exists, and a result file that xverify did not write", group=WHAT

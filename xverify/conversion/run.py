@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from . import checked, source
 from .keeping import AUTO, named_layers
-from .options import PROBE_WEIGHTS, ConvertSettings
+from .options import ConvertSettings
 from .planner import Mixing, Planned, Planner
 from .target import Target
 
@@ -121,13 +121,11 @@ class Conversion:
         batch = folder.spec.items
         if asked.batch is not None and asked.shape and asked.batch != batch:
             raise UsageError(f"--batch {asked.batch}: --shape gives a batch of {batch}")
-        probing = asked.weights == PROBE_WEIGHTS
-        given = asked.weights or folder.weights or OWN_WEIGHTS
         request, _ = resolve(
             folder.path,
             [f"{REFERENCE}:eager"],
             RunSettings(
-                weights=OWN_WEIGHTS if probing else given,
+                weights=asked.weights or folder.weights or OWN_WEIGHTS,
                 trust=checking.trust,
                 max_weights=checking.max_weights,
                 memory=checking.memory,
@@ -138,7 +136,7 @@ class Conversion:
                 timeout=checking.timeout,
             ),
         )
-        return replace(request, weights=None) if probing else request
+        return request
 
     # -- the steps ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,14 @@ from ..workload import optimizers
 from ..workload.asked import Asked
 from ..workload.declaration import check, check_task, declared
 from ..workload.objective import has_own_step
-from ..workload.options import OF_TIMING, CommonSettings, OptimizerSettings, RunSettings, TrainingSettings
+from ..workload.options import (
+    OF_TIMING,
+    PROBE_WEIGHTS,
+    CommonSettings,
+    OptimizerSettings,
+    RunSettings,
+    TrainingSettings,
+)
 from ..workload.recipe import Recipe
 from ..workload.request import Request
 from ..workload.schedule import parse_schedule
@@ -57,7 +64,7 @@ def resolve(
     kept |= {
         "batch": batch,
         "threads": asked.threads or len(asked.pin) or host.cores(),
-        "weights": str(asked.weights or folder.weights or "") or None,
+        "weights": None if asked.weights == PROBE_WEIGHTS else str(asked.weights or folder.weights or "") or None,
         "pin": tuple(asked.pin),
         "data": str(asked.data) if asked.data is not None else None,
         "python": chosen.python,

@@ -24,7 +24,7 @@ from ..outputs import Output
 from ..receipts.keeping import common_root, model_files
 from ..weights import sharded
 from ..workload.digests import files_digest
-from ..workload.options import OWN_WEIGHTS
+from ..workload.options import NO_FILES
 from ..workload.spec import find_model, zoo
 from .matrix import Cell
 
@@ -149,7 +149,7 @@ def send(cell: Cell, place: Place) -> Sent:
                 place.put(file, SENT, digest, name)
         folder = f"{digest}/{inside}"
     given = cell.settings.weights
-    if given is not None and given != OWN_WEIGHTS:
+    if given is not None and given not in NO_FILES:
         path = Path(given)
         files = sharded.files(path) if sharded.is_sharded(path) else (path,)
         digest = files_digest(files).partition(":")[2]

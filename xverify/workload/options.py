@@ -27,6 +27,8 @@ TASKS = ("forward", "train")
 EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
 OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
+PROBE_WEIGHTS = "probe"  # in the place of a weight file: draw the weights from the seed
+NO_FILES = (OWN_WEIGHTS, PROBE_WEIGHTS)
 ALLOCATORS = ("keep", "system")
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion", "adafactor")
 MOST_THREADS = max(1024, 16 * (os.cpu_count() or 1))  # a receipt may come from a machine with more cores
@@ -75,8 +77,8 @@ class CommonSettings:
     weights: FilePath | None = option(
         None,
         "trained weights: .safetensors .npz .pt .pth .pkl .onnx, or the index or folder of sharded .safetensors files; own: what "
-        "the reference's build() makes",
-        group=WHAT, metavar="FILE", path="either", instead=(OWN_WEIGHTS,), unset="the folder's, else drawn from the seed",
+        "the reference's build() makes; probe: drawn from the seed",
+        group=WHAT, metavar="FILE", path="either", instead=NO_FILES, unset="the folder's, else drawn from the seed",
     )  # fmt: skip
     trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
     max_weights: float | None = option(
