@@ -114,7 +114,10 @@ def test_probe_weights_may_be_asked_for(xverify, right, tmp_path, kind):
         safetensors.save_file(WEIGHTS, Path(text) / "weights.safetensors")
         assert xverify("check", right, "--against", text).code == 0
     done = xverify("check", right, "--against", text, "--weights", "probe", "--json", tmp_path / "r.json")
-    assert (done.code, json.loads((tmp_path / "r.json").read_text())["weights"]["source"]) == (1, "probe weights, seed 0")
+    assert (done.code, json.loads((tmp_path / "r.json").read_text())["weights"]["source"]) == (
+        1,
+        "probe weights, seed 0",
+    )
 
 
 @pytest.mark.slow
