@@ -8,7 +8,7 @@ import pytest
 
 from xverify.results.records import Check
 from xverify.training.checks import MORE_ROUNDING, Local, judge_loss, judge_statistics, judge_update
-from xverify.training.compared import Coverage
+from xverify.training.compared import Compared, Coverage
 from xverify.training.gradients import judge_gradients
 from xverify.training.step import Distance, Step
 from xverify.verdict.findings import StepTruth
@@ -103,6 +103,15 @@ def judged(taken=(), more_rounding=MORE_ROUNDING, floors=None, **more):
 
 def off(name, shape, by):
     return {f"gradient/{name}": np.full(shape, (1.0 if name == "a" else 2.0) + by, np.float32)}
+
+
+def test_a_weight_that_no_step_changes_is_equal():
+    """Such as a frozen one: neither the exact change nor its noise is anything but zero."""
+    zeros = np.zeros((4, 3))
+    same = Compared.of(zeros, zeros, zeros)
+    assert same.ratio == same.badness(10.0) == 0.0
+    other = Compared.of(zeros + 1e-6, zeros, zeros)
+    assert other.ratio == other.badness(10.0) == np.inf
 
 
 def test_right_gradients_are_equal_without_a_second_noise_floor():

@@ -31,7 +31,7 @@ def rms(array: Array) -> float:
 def quotient(residual: float, floor: float) -> float:
     """Residual / noise floor; infinite for a residual without a floor, and 0.0 where the floor is not known."""
     if not floor:
-        return math.inf * bool(residual)
+        return math.inf if residual else 0.0
     return residual / floor if math.isfinite(floor) else 0.0
 
 

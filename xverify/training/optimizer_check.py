@@ -208,7 +208,7 @@ def _rho(residual: Array, picked: Array, floor: Array, count: int) -> float:
     sampled, floor = residual[picked][known], floor[known]
     residual = residual if known.all() else sampled
     whole = math.sqrt(float(np.mean(floor)))
-    rho = math.sqrt(float(np.mean(np.square(residual)))) / whole if whole else math.inf * bool(residual.any())
+    rho = math.sqrt(float(np.mean(np.square(residual)))) / whole if whole else math.inf if residual.any() else 0.0
     if count < FEW:
         return rho
     by_value = np.divide(np.square(sampled), floor, out=np.zeros_like(floor), where=floor > 0)
