@@ -43,7 +43,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ else:
     import tomli as tomllib
 
 from xverify import run
+from xverify.environments import store as environments
 from xverify.errors import XverifyError
 from xverify.framework import discovery
 from xverify.host import missing
@@ -72,6 +74,7 @@ MODES = {
     "flax": "flax:jit",
     "paddle": "paddle:eager",
     "torch": "torch:eager",
+    "jax": "jax",
 }
 REFERENCE = "torch"
 OPTIMIZERS = ("sgd", "adam")
@@ -82,7 +85,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """A change of one port's source; the fields are those of faults.toml."""
+    """A change of one port's source; the fields are those of faults.toml. steps: those of tests/steps, see steps.py."""
 
     port: str
     old: str
@@ -93,6 +96,7 @@ class Fault:
     hidden: str = ""
     file: str = ""
     task: str = "forward"
+    steps: int = 3
 
     def plant(self, folder: Path) -> None:
         """Change the port in a folder. Raises ValueError when the text does not occur exactly once."""
@@ -125,7 +129,7 @@ class Port:
     def read(cls, folder: Path) -> Port:
         """The port in a folder."""
         table = tomllib.loads((folder / "faults.toml").read_text())
-        faults = tuple(Fault(**fault) for fault in table.get("fault", ()))
+        faults = tuple(Fault(**{"kind": "step"} | fault) for fault in table.get("fault", ()))
         found = {file.stem for file in folder.glob("*.py")} - {REFERENCE}
         files = tuple(name for framework in MODES for name in sorted(found) if framework_of(name) == framework)
         lists = (tuple(table.get(name, ())) for name in ("glue", "needs", "train"))
@@ -140,9 +144,15 @@ class Port:
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
-def ports() -> list[Port]:
-    """All ports with a faults.toml, by name."""
-    return [Port.read(file.parent) for file in sorted(PORTS.glob("*/faults.toml"))]
+def ports(folder: Path = PORTS) -> list[Port]:
+    """All ports of a folder with a faults.toml, by name."""
+    return [Port.read(file.parent) for file in sorted(folder.glob("*/faults.toml"))]
+
+
+def is_installed(framework: str) -> bool:
+    """Whether a framework is installed, here or in an environment of ``xverify env``."""
+    adapter = discovery.load(framework)
+    return not missing(adapter) or environments.chosen(adapter) is not None
 
 
 def framework_of(port: str) -> str:
@@ -257,22 +267,29 @@ def clean_run(port: Port, names: Sequence[str], head: str, **settings: Any) -> C
     return found
 
 
+@contextmanager
+def planted(port: Port, fault: Fault) -> Iterator[Path]:
+    """A copy of the folder of a port with a fault in it, while the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="port-") as space:
+        folder = Path(space) / port.folder.name
+        shutil.copytree(port.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        fault.plant(folder)
+        yield folder
+
+
 def check_fault(port: Port, fault: Fault) -> Counter[str]:
     """Plant one fault in a copy of a port, and run that file alone."""
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="port-") as space:
-        folder = Path(space) / port.folder.name
-        shutil.copytree(port.folder, folder)
-        fault.plant(folder)
+    with planted(port, fault) as folder:
         try:
             counts, wrong, said = judge_fault(rows(folder, [fault.port], task=fault.task)[fault.port], fault)
         except XverifyError as error:
             counts, wrong, said = Counter(faults=1), [str(error)], ""
-    tell(f"{fault.port}, {fault.kind} at {fault.at}: {_first_line(fault.new)}", wrong, said, time.monotonic() - begun)
+    tell(f"{fault.port}, {fault.kind} at {fault.at}: {first_line(fault.new)}", wrong, said, time.monotonic() - begun)
     return counts + Counter(WRONG=len(wrong))
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
     return (text.strip().splitlines() or ["(left out)"])[0]
 
 
@@ -292,13 +309,31 @@ def items(
         yield from ((port, fault) for fault in port.faults if faults and framework_of(fault.port) in frameworks)
 
 
-def main() -> int:
+@dataclass(frozen=True)
+class Suite:
+    """A suite of ports and its checks, which print what they do and return counts.
+
+    says: what it does. folder: of its ports. what: what its table has in a row, such as "port". columns: of the table.
+    clean: checks files of a port as they are. fault: checks a port with one fault.
+    """
+
+    says: str
+    folder: Path
+    what: str
+    columns: Sequence[str]
+    clean: Callable[[Port, Sequence[str]], Counter[str]]
+    fault: Callable[[Port, Fault], Counter[str]]
+
+
+def main(suite: Suite) -> int:
+    """Check what the command line asks for. Returns the exit code."""
     with forking.kept():  # each framework is imported once
-        return check_all(parser().parse_args())
+        return check_all(parser(suite.says).parse_args(), suite)
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def parser(says: str) -> argparse.ArgumentParser:
+    """The options of a suite of ports. says: what the suite does."""
+    parser = argparse.ArgumentParser(description=says)
     parser.add_argument("--only", default="", help="names of ports (default: all)")
     parser.add_argument(
         "--frameworks", default=",".join(MODES), help="run these alone (default: all that are installed)"
@@ -309,11 +344,11 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def check_all(asked: argparse.Namespace) -> int:
-    """Check what the command line asks for. Returns the exit code."""
+def check_all(asked: argparse.Namespace, suite: Suite) -> int:
+    """Check what these arguments ask for. Returns the exit code."""
     wanted = asked.only.split(",") if asked.only else []
-    chosen = [port for port in ports() if not wanted or port.folder.name in wanted]
-    frameworks = [name for name in asked.frameworks.split(",") if not missing(discovery.load(name))]
+    chosen = [port for port in ports(suite.folder) if not wanted or port.folder.name in wanted]
+    frameworks = [name for name in asked.frameworks.split(",") if is_installed(name)]
     everything = items(chosen, frameworks, not asked.faults, not asked.clean)
     counts: dict[str, Counter[str]] = {}
     begun = time.monotonic()
@@ -324,16 +359,17 @@ def check_all(asked: argparse.Namespace) -> int:
             continue
         if name not in counts:
             print(f"{name}:", flush=True)
-        found = check_clean(port, port.of(frameworks)) if fault is None else check_fault(port, fault)
+        found = suite.clean(port, port.of(frameworks)) if fault is None else suite.fault(port, fault)
         counts.setdefault(name, Counter()).update(found)
-    print(f"\n{table(counts, COLUMNS, 'port')}\n")
+    print(f"\n{table(counts, suite.columns, suite.what)}\n")
     wrong = sum(count["WRONG"] for count in counts.values())
     passed = bool(counts) and not wrong
-    print(
-        f"{'PASS' if passed else 'FAIL'}: {len(counts)} ports, {wrong} wrong answers; {time.monotonic() - begun:.0f} s"
-    )
+    seconds = time.monotonic() - begun
+    print(f"{'PASS' if passed else 'FAIL'}: {len(counts)} {suite.what}s, {wrong} wrong answers; {seconds:.0f} s")
     return 0 if passed else 1
 
 
+PORTS_SUITE = Suite((__doc__ or "").splitlines()[0], PORTS, "port", COLUMNS, check_clean, check_fault)
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(PORTS_SUITE))

@@ -268,21 +268,25 @@ def checks(row):
 @contextmanager
 def judging(path, files, subject):
     """A function that returns the verdict on a port, whose file for the framework of this subject has another text."""
+    own = Subject.parse(subject).adapter.reads()
+    files = {name: files[name] for name in ("spec", "torch", own)}
+    with judging_folders(folder(path / "right", files), subject) as judged:
+        yield lambda number, change: judged(folder(path / f"wrong-{number}", files, **{own: change}))[0]
+
+
+@contextmanager
+def judging_folders(right, subject, **settings):
+    """A function that judges the port of another folder beside the reference of this one. It returns its error and its training.
+
+    The reference and its steps in float64 are computed once. settings: of a run.
+    """
     port = Subject.parse(subject)
-    own = port.adapter.reads()
-    request, right = request_for(
-        str(folder(path / "right", {name: files[name] for name in ("spec", "torch", own)})),
-        port,
-        RunSettings(task="train"),
-    )
-    with reference_and_port(request, right, port, Listener()) as (process, prepared, worker):
+    request, model = request_for(str(right), port, RunSettings(task="train", **settings))
+    with reference_and_port(request, model, port, Listener()) as (process, prepared, worker):
         parity = OwnStepParity(process, prepared)
         parity.prepare()
 
-        def judged(number, change):
-            wrong = folder(
-                path / f"wrong-{number}", {name: files[name] for name in ("spec", "torch", own)}, **{own: change}
-            )
+        def judged(wrong):
             built = worker.ask(build_question(load_folder(wrong), port.adapter.reads(), None, port.mode, trains=True))
             worker.ask(Load(path=str(prepared.weights)))
             training = PrepareTraining(
@@ -290,7 +294,7 @@ def judging(path, files, subject):
             )
             worker.ask(PrepareOwnStep(training))
             learner = Learner(port.label, worker, request.optimizer, (), built.fused_parameters, ())
-            return parity.judge(learner, parity.observe(learner))[0]
+            return parity.judge(learner, parity.observe(learner))
 
         yield judged
 
