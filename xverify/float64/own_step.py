@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Failed
+from ..framework.own_state import Held, StateReader
 from ..framework.own_step import Step, Update, numbered
 from ..verdict.limits import UNIT
 from ..weights import npz
@@ -40,15 +41,15 @@ class Code:
     """The user's model and step.
 
     build: makes a model in training mode, without dropout; its argument is whether it is in float64.
-    start: makes a state for a model that has its weights, of which a state may hold a copy; returns the step with it, and the
-        optimizers of the state by name.
+    start: makes a state for a model that has its weights, of which a state may hold a copy; returns the step with it, the
+        optimizers of the state by name, and what reads the state.
     load: sets the weights of a model to those of a file. read: the weights of a model by canonical name.
     watch: the context that lists the updates of a model.
     names: name of a parameter in updates -> its canonical name.
     """
 
     build: Callable[[bool], nn.Module]
-    start: Callable[[nn.Module], tuple[Step, dict[str, Any]]]
+    start: Callable[[nn.Module], tuple[Step, dict[str, Any], StateReader]]
     load: Callable[[nn.Module, str], None]
     read: Callable[[nn.Module], Arrays]
     watch: Callable[[nn.Module], AbstractContextManager[list[Update]]]
@@ -62,6 +63,7 @@ class Taken:
     losses: as the step returned them. after: the weights after it. changes: these minus the weights before it.
     gradients: by "n/name", see framework.own_step.numbered. optimizers, rates: see OwnStepTruth.
     backwards: the values of the losses whose backward pass came before the update of a parameter.
+    held: what the state holds; its arrays must be read before the next step.
     """
 
     losses: dict[str, float]
@@ -71,6 +73,7 @@ class Taken:
     optimizers: dict[str, str] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     backwards: dict[str, list[float]] = field(default_factory=dict)
+    held: Held = field(default_factory=lambda: Held((), {}))
 
 
 Optimizers = Mapping[str, Any]  # by name
@@ -90,16 +93,23 @@ class Steps:
     batches: Sequence[Batch]
 
     def drive(
-        self, float64: bool = True, noise: Noise | None = None, times: float = 1.0, change: Change | None = None
+        self,
+        float64: bool = True,
+        noise: Noise | None = None,
+        times: float = 1.0,
+        change: Change | None = None,
+        started: Callable[[Held], None] = lambda _: None,
     ) -> Iterator[Taken]:
         """Make a step from the weights of each file, with a new model and a new state.
 
         noise: perturbs weights, inputs, layers and constants, ``times`` as much as rounding does. change: of the code.
+        started: called with what the state holds before the first step.
         """
         code, model = self.code, self.code.build(float64)
         _set_weights(code, model, self.files[0], noise, times)
         with _arithmetic(float64, None, times):
-            step, optimizers = code.start(model)
+            step, optimizers, reader = code.start(model)
+        started(reader.read())
         with ExitStack() as contexts:
             if change is not None:
                 contexts.enter_context(change(model, optimizers))
@@ -122,7 +132,7 @@ class Steps:
                     Update(each.optimizer, {code.names[name]: array for name, array in each.gradients.items()})
                     for each in updates
                 ]
-                yield _taken(losses, before, code.read(model), own, optimizers, backwards)
+                yield replace(_taken(losses, before, code.read(model), own, optimizers, backwards), held=reader.read())
 
     def trajectory(self, folder: Path) -> list[str]:
         """Train in float32 from the weights of the first file, which is the only one.
@@ -131,7 +141,7 @@ class Steps:
         """
         files, model = [self.files[0]], self.code.build(False)
         self.code.load(model, self.files[0])
-        step, _ = self.code.start(model)
+        step, _, _ = self.code.start(model)
         for number, batch in enumerate(self.batches):
             losses = step({name: as_float32(tensor) for name, tensor in batch.items()})
             check_losses({name: float(value) for name, value in losses.items()}, number)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from ..errors import Failed
+from ..framework.own_state import Held, Lazy
 from ..verdict.limits import UNIT, growth
-from ..verdict.own_step import OwnStepTruth
+from ..verdict.own_step import EXACT, NOISE, START, OwnStepTruth, StateEntry, state_file
 from ..weights import npz
 from ..weights.canonical import Array
 from .own_step import Arrays, Batch, Change, Steps, Taken, check_losses, check_weights
@@ -26,10 +29,10 @@ def truths(steps: Steps, folder: Path, seed: int, repeats: int, times: float = 1
     """The exact steps, and where two runs of them differ; "" when they do not.
 
     The arrays are written to ``exact_file`` of each step: "after/name", "change/name" and "gradient/key"; and their noise to
-    ``noise_file``.
+    ``noise_file``. What the state holds is written to a ``state_file`` beside each of both.
     """
     measured: list[_Measured] = []
-    for number, taken in enumerate(steps.drive()):
+    for number, taken in enumerate(steps.drive(started=_start_kept(folder))):
         check_losses(taken.losses, number)
         check_weights(taken.after, number)
         measured.append(_Measured(taken, folder, number, steps.batches[number]))
@@ -48,7 +51,7 @@ def truths(steps: Steps, folder: Path, seed: int, repeats: int, times: float = 1
 
 def write_changed(steps: Steps, folder: Path, change: Change, seed: int, repeats: int) -> None:
     """Write the exact steps of changed code and their noise, as ``truths`` does."""
-    driven = enumerate(steps.drive(change=change))
+    driven = enumerate(steps.drive(change=change, started=_start_kept(folder)))
     found = [_Measured(taken, folder, number, steps.batches[number]) for number, taken in driven]
     _measure(found, steps, seed, repeats, change=change)
 
@@ -68,6 +71,11 @@ def _measure(
     for _ in range(repeats):
         for each, taken in zip(found, steps.drive(noise=noise, times=times, change=change)):
             each.add(taken, repeats)
+
+
+def _start_kept(folder: Path) -> Callable[[Held], None]:
+    """The function that writes what the exact state holds before the first step."""
+    return lambda held: npz.save_file(held.arrays, state_file(folder / EXACT, START))
 
 
 def exact_file(folder: Path, number: int) -> Path:
@@ -96,6 +104,7 @@ class _Measured:
     def __init__(self, exact: Taken, folder: Path, number: int, batch: Batch) -> None:
         self.exact = Taken(exact.losses, {}, {}, {}, exact.optimizers, exact.rates, exact.backwards)
         self.path, self.noise = exact_file(folder, number), noise_file(folder, number)
+        self.state = _MeasuredState(exact.held, state_file(folder / EXACT, number), state_file(folder / NOISE, number))
         self.summed = max(tensor.numel() for tensor in batch.values())
         npz.save_file(arrays_of(exact), self.path)
         self.sizes = {name: rms(array) for name, array in exact.changes.items()}
@@ -121,6 +130,7 @@ class _Measured:
             if abs(loss - self.exact.losses.get(name, math.nan)) > REPEATED * abs(loss):
                 return f"loss {name!r}"
         exact = npz.OnDisk(self.path)
+        self.state.leave_out_random(again.held)
         for name, array in again.changes.items():
             if rms(array - exact[f"change/{name}"]) > REPEATED * self.sizes[name] + 1e-12 * self.whole[name]:
                 return name
@@ -140,6 +150,7 @@ class _Measured:
             error = (found[key] - exact[key]) / math.sqrt(repeats) if key in found else np.float32(math.inf)
             added[key] = np.hypot(noise[name], error)  # no squares, of which those of small values would be zero
         self._write(added)
+        self.state.add(taken.held, repeats)
 
     def truth(self) -> OwnStepTruth:
         """The record of the step."""
@@ -156,7 +167,58 @@ class _Measured:
             trained_by={
                 name: found for name, values in exact.backwards.items() if (found := _named(values, exact.losses))
             },
+            state=self.state.entries,
         )
+
+
+class _MeasuredState:
+    """What the exact state holds after a step, and the differences of other steps from it. Both are in files.
+
+    Whole numbers have no rounding: their noise is not zero where another step gives them another value.
+    """
+
+    def __init__(self, held: Held, path: Path, noise: Path) -> None:
+        self.entries, self.path, self.noise = held.entries, path, noise
+        npz.save_file(held.arrays, path)
+        exact = npz.OnDisk(path)
+        npz.save_file(Lazy({name: partial(_rounding, exact, name) for name in exact}), noise)
+
+    def leave_out_random(self, again: Held) -> None:
+        """Note what another float64 run of the step gives other values."""
+        exact = npz.OnDisk(self.path)
+
+        def says(entry: StateEntry) -> str:
+            size = rms(exact[entry.path].astype(np.float64))
+            if entry.says or rms(self._apart(exact, again, entry.path)) <= REPEATED * size:
+                return entry.says
+            return "it is random: two runs of the reference give it other values"
+
+        self.entries = tuple(replace(each, says=says(each)) for each in self.entries)
+
+    def add(self, held: Held, repeats: int) -> None:
+        """Add the state of another step; see ``_Measured.add``."""
+        exact, noise, added = npz.OnDisk(self.path), npz.OnDisk(self.noise), self.noise.with_suffix(".new")
+
+        def sum_of(name: str) -> Array:
+            apart: Array = np.hypot(noise[name], self._apart(exact, held, name) / math.sqrt(repeats))
+            return apart.astype(np.float32)
+
+        npz.save_file(Lazy({name: partial(sum_of, name) for name in noise}), added)
+        added.replace(self.noise)
+
+    @staticmethod
+    def _apart(exact: Mapping[str, Array], held: Held, name: str) -> Array:
+        """The difference from an exact array; infinite where the state holds none of its shape."""
+        right = exact[name].astype(np.float64)
+        found = held.arrays.get(name)
+        return np.full(right.shape, np.inf) if found is None or found.shape != right.shape else found - right
+
+
+def _rounding(exact: Mapping[str, Array], name: str) -> Array:
+    """The rounding of the values of an array of the state to float32."""
+    array = exact[name]
+    scale = UNIT / math.sqrt(3) if array.dtype.kind == "f" else 0.0
+    return (np.abs(array.astype(np.float64)) * scale).astype(np.float32)
 
 
 def _named(values: Sequence[float], losses: Mapping[str, float]) -> str:

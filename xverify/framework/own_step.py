@@ -11,16 +11,17 @@ def train_step(model, state, batch):  # batch: inputs and targets by the names o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import Failed, Unsupported
 from ..weights.canonical import Array
 from ..workload.objective import STEP
 from .generators import replaced
+from .own_state import Slot, StoredWeight
 from .runner import Runner, Source
 from .structures import Natives, is_tensor, parts
 
@@ -76,6 +77,31 @@ class RunsOwnStep(Runner):
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
         """The ``Update`` of every call of an optimizer within the context, as far as it is an eager one."""
         return nullcontext([])
+
+    # -- what a state holds; see own_state ----------------------------------------------------------------------------
+
+    # Whether training changes the tensors of a model in place, so that those in a state are the model's own.
+    changes_in_place: ClassVar[bool] = True
+
+    def is_module(self, value: Any) -> bool:
+        """Whether a value is a model or a layer of this framework, of which ``stored_weights`` knows the weights."""
+        return False
+
+    def stored_weights(self, module: Any) -> list[StoredWeight]:
+        """Every weight and running statistic of a model or layer. Raises WeightsError where one has no canonical form."""
+        return []
+
+    def weight_orders(self, model: Any) -> Iterable[Iterable[Any]]:
+        """The tensors of a model in the orders in which its users list them, for example as trainable variables."""
+        return ()
+
+    def slots(self, value: Any) -> Iterable[Slot] | None:
+        """What an optimizer keeps, without its settings such as the learning rate; None for a value that is no optimizer."""
+        return None
+
+    def state_array(self, tensor: Any) -> Array:
+        """The values of a tensor of a state."""
+        return self.to_numpy(tensor, None)
 
 
 @dataclass(frozen=True)

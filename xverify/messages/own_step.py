@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..verdict.own_step import OwnStepTruth
+from ..verdict.own_step import OwnStepTruth, StateEntry
 from .codec import Request
 from .training import PrepareTraining as _PrepareTraining
 from .training import TrainingPrepared
@@ -19,17 +19,23 @@ class PrepareOwnStep(Request[TrainingPrepared]):
 
 @dataclass(frozen=True)
 class OwnStepsTaken:
-    """Some steps were made. losses: of each step, by name. optimizers: parameter -> name of the optimizer that updated it."""
+    """Some steps were made.
+
+    losses: of each step, by name. optimizers: parameter -> name of the optimizer that updated it.
+    state: what the state holds after each step; () where the steps were watched.
+    """
 
     losses: tuple[dict[str, float], ...]
     optimizers: dict[str, str]
+    state: tuple[tuple[StateEntry, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class TakeOwnSteps(Request[OwnStepsTaken]):
     """Make a step from the weights of each file, with a new state; see replay.own_step.
 
-    path: the file for the results "step/weight/name" and, where they are watched, "step/gradient/n/name".
+    path: the file for the results "step/weight/name" and, where they are watched, "step/gradient/n/name". Where they are not, the
+        state after each step is in a file beside it, see ``state_file``; that before the first has the number START.
     watched: whether to make the steps eagerly, and to list what the optimizers are given.
     """
 

@@ -21,7 +21,7 @@ from .style import BROKEN, STYLES
 from .tables import FirstThatFits, headed
 from .text import quoted
 
-CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "curve")
+CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "state", "curve")
 OF_PRECISION = ("precision", "master weights")  # between weights and forward
 # Between gradients and update.
 OF_RECIPES = (

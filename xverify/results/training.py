@@ -17,7 +17,7 @@ class Check:
 
     name: "weights", "forward", "loss", "backward", "gradients", "update", "statistics" or "curve"; with a recipe also
         "accumulation", "clipping", "schedule", "groups", "frozen" and "average";
-        in mixed precision "precision", "master weights", "unscaling" and "scaling".
+        in mixed precision "precision", "master weights", "unscaling" and "scaling"; with a step of one's own also "state".
     step: number of training steps that were made before the compared state.
     ratio: the worst residual / noise floor; None when none was computed.
     says: what differs, and where.
@@ -125,6 +125,8 @@ class Training:
     loss: the loss, as the spec says it; "" for the mean cross-entropy of the only output.
     precision: in which the model computes.
     end_losses: of trainings from several seeds; None when none were asked for.
+    state_left_out: path of a value of the state of a user's own step -> why it was not compared.
+    state_matched: path in the reference -> path in the subject, of the compared values that have another path there.
     """
 
     optimizer: str
@@ -138,6 +140,8 @@ class Training:
     precision: str = "float32"
     end_losses: EndLosses | None = None
     judged: str = ""
+    state_left_out: dict[str, str] = field(default_factory=dict)
+    state_matched: dict[str, str] = field(default_factory=dict)
 
     @property
     def own_step(self) -> bool:

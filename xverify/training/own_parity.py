@@ -26,7 +26,9 @@ from ..results.records import Check, Error, Training
 from ..results.training import OWN_STEP
 from ..results.verdicts import Verdict
 from ..verdict.limits import EQUAL_RHO
-from ..verdict.own_step import OwnStepTruth
+from ..verdict.own_step import EXACT as EXACT_STATE
+from ..verdict.own_step import NOISE as NOISE_OF_STATE
+from ..verdict.own_step import START, OwnStepTruth, state_file
 from ..weights import npz
 from ..weights.canonical import Array
 from .checks import MORE_ROUNDING, iterated_vectors
@@ -34,6 +36,8 @@ from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error
 from .learner import Learner
 from .own_made import Made, Weight, compare_gradients
+from .own_matching import Side
+from .own_state import StateCompared, StateCoverage, States, compare_state, known_differences
 from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first
 from .parity import LONG_STEP
 from .step import Distance
@@ -41,6 +45,10 @@ from .step import Distance
 STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared
 VARIANT = "eps-hat"  # a key of optimizers.VARIANTS
 EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of replay.own_step, in a module that needs no torch
+RANDOM = (
+    "its train_step is random: two runs from one state differ in {} by {:.2g}. It draws random numbers, or dropout is on in it; "
+    "make the noise an input or a target of spec.py"
+)
 KINKS = 2.0  # times the growth of the rounding: a floor that grows by more shows activations that cross their kinks
 
 
@@ -64,6 +72,7 @@ class OwnStepParity:
         self.random = ""
         self._coarse: tuple[OwnStepTruth, ...] = ()
         self._variant: bool | None = None
+        self._multiples: dict[str, dict[tuple[str, str], float]] = {}  # by the label of a subject; see States.multiples
 
     def prepare(self, seconds: float = 0.0, left: float | None = None) -> None:
         """Train the reference, and compute its steps in float64.
@@ -124,9 +133,10 @@ class OwnStepParity:
             return Error(Verdict.INVALID, self.random), Training(OWN_STEP, checks=(check,))
         known = len(self.prepared.shapes)
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known)]
-        coverage, distance = Coverage(), Distance()
+        coverage, distance, state = Coverage(), Distance(), StateCoverage()
+        self._multiples[learner.label] = {}
         for number in range(len(self.files)):
-            found = self._judge_step(learner, observed, number, coverage, distance)
+            found = self._judge_step(learner, observed, number, coverage, distance, state)
             checks += found
             if any(check.verdict.fails for check in found):
                 break  # the state of the optimizers is another one after it
@@ -137,6 +147,8 @@ class OwnStepParity:
             untested=tuple(dict.fromkeys(coverage.untested)),
             judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
+            state_left_out=state.left_out,
+            state_matched=state.matched,
         )
         error = training_error(training, distance, coverage)
         updates = [check for check in checks if check.name in ("update", "loss") and check.step == 0]
@@ -159,9 +171,15 @@ class OwnStepParity:
     # -- one step -----------------------------------------------------------------------------------------------------
 
     def _judge_step(
-        self, learner: Learner, observed: OwnObserved, number: int, coverage: Coverage, distance: Distance
+        self,
+        learner: Learner,
+        observed: OwnObserved,
+        number: int,
+        coverage: Coverage,
+        distance: Distance,
+        state: StateCoverage,
     ) -> list[Check]:
-        """The checks of one step. coverage: gets what was judged. distance: gets the changes."""
+        """The checks of one step. coverage, state: get what was judged. distance: gets the changes."""
         made = Made(
             number=number,
             losses=observed.timed.losses[number],
@@ -174,14 +192,19 @@ class OwnStepParity:
         update, statistics = Weights.of(made, False), Weights.of(made, True)
         if update.broken or statistics.broken:
             return self._checks(learner, made, update, statistics, "")
-        random = self._random(learner, [*update.failing, *statistics.failing], number)
+        held = compare_state(self._states(learner, observed, made, self.space))
+        random = self._random(learner, [*update.failing, *statistics.failing], held, number)
         if random:
             return [Check("update", number, Verdict.INVALID, says=random)]
         made, update, variant = self._with_variant(made, update)
+        held, follows = self._state_with_variant(learner, observed, made, held, variant)
         if update.failing:
             update = self._beyond_kinks(update, number)
         update.add(distance, coverage, rounding_alone(_of_parameters(made.truth.gradient_sizes)))
-        return self._checks(learner, made, update, statistics, variant)
+        state.add(held)
+        checks = self._checks(learner, made, update, statistics, variant)
+        known = known_differences(checks, update, statistics)
+        return [*checks, held.check(number, known, follows)] if held.known else checks
 
     def _checks(self, learner: Learner, made: Made, update: Weights, statistics: Weights, variant: str) -> list[Check]:
         """The checks of one step, of which the weights have been compared. variant: see ``_with_variant``."""
@@ -199,8 +222,31 @@ class OwnStepParity:
 
     def _with_variant(self, made: Made, update: Weights) -> tuple[Made, Weights, str]:
         """The comparison with the variant of Adam that other frameworks have, where a port is nearer to that; and its name."""
-        if not update.failing:
+        if not update.failing or not self._has_variant():
             return made, update, ""
+        other = replace(made, exact=self._exact(self.space / VARIANT, made.number))
+        nearer = Weights.of(other, False)
+        return (other, nearer, VARIANT) if nearer.badness < update.badness else (made, update, "")
+
+    def _state_with_variant(
+        self, learner: Learner, observed: OwnObserved, made: Made, held: StateCompared, variant: str
+    ) -> tuple[StateCompared, str]:
+        """The same for the state, which follows the weights of all steps before; and without what kinks explain.
+
+        variant: that of the update in this step, which a state that agrees with it does not name again.
+        """
+        follows = ""
+        if held.failing and self._has_variant():
+            other = compare_state(self._states(learner, observed, made, self.space / VARIANT))
+            if other.badness < held.badness:
+                held, follows = other, "" if variant else VARIANT
+        if held.failing:
+            coarse = npz.OnDisk(state_file(self._more_rounding() / NOISE_OF_STATE, made.number))
+            held = held.leaving(coarse, KINKS * MORE_ROUNDING)
+        return held, follows
+
+    def _has_variant(self) -> bool:
+        """Whether an optimizer has a known variant, with which the steps are then computed once."""
         folder = self.space / VARIANT
         if self._variant is None:
             folder.mkdir(exist_ok=True)
@@ -209,11 +255,7 @@ class OwnStepParity:
                 self.files, str(self.prepared.training), str(folder), self.request.seed, once=len(self.files) == 1
             )
             self._variant = self.worker.ask(question)
-        if not self._variant:
-            return made, update, ""
-        other = replace(made, exact=self._exact(folder, made.number))
-        nearer = Weights.of(other, False)
-        return (other, nearer, VARIANT) if nearer.badness < update.badness else (made, update, "")
+        return self._variant
 
     def _explain(self, learner: Learner, made: Made, weights: Weights, said: list[str], variant: bool) -> Explain:
         """A function that looks for the known mistake that explains these weights after a step. said: gets what it says."""
@@ -237,19 +279,18 @@ class OwnStepParity:
 
         return explain
 
-    def _random(self, learner: Learner, failing: Sequence[Weight], number: int) -> str:
+    def _random(self, learner: Learner, failing: Sequence[Weight], held: StateCompared, number: int) -> str:
         """Why nothing can be said of a subject that differs, because its step is random; "" when it is not."""
-        if not failing:
+        if not failing and not held.failing:
             return ""
         self._drive(learner, "again")
         again = npz.OnDisk(_file(learner, "again"))
         for each in failing:
             apart = rms(again[f"{number}/weight/{each.name}"].astype(np.float64) - each.found)
             if apart > 0.1 * each.compared.residual:
-                return (
-                    f"its train_step is random: two runs from one state differ in {each.name} by {apart:.2g}. It draws random "
-                    "numbers, or dropout is on in it; make the noise an input or a target of spec.py"
-                )
+                return RANDOM.format(each.name, apart)
+        for path, apart in held.apart(npz.OnDisk(state_file(_file(learner, "again"), number))):
+            return RANDOM.format(path, apart)
         return ""
 
     def _beyond_kinks(self, update: Weights, number: int) -> Weights:
@@ -257,17 +298,40 @@ class OwnStepParity:
 
         These are then compared by the noise of more rounding.
         """
-        folder = self.space / "coarse"
-        if not self._coarse:
-            self.process.phase(f"its own steps with {MORE_ROUNDING:g} times the rounding")
-            folder.mkdir(exist_ok=True)
-            self._coarse = self.worker.ask(self._truth(folder, times=MORE_ROUNDING)).truths
-        noise = npz.OnDisk(folder / NOISE.format(number))
+        noise = npz.OnDisk(self._more_rounding() / NOISE.format(number))
         again = {each.name: _beside(each, noise) for each in update.failing}
         if not all(each is not None and each.badness(EQUAL_RHO) <= 1 for each in again.values()):
             return update
         every = [replace(each, compared=again.get(each.name) or each.compared) for each in update.every]
         return replace(update, every=every, failing=(), kinked=True)
+
+    def _more_rounding(self) -> Path:
+        """The folder of the same steps with more rounding, which are computed once."""
+        folder = self.space / "coarse"
+        if not self._coarse:
+            self.process.phase(f"its own steps with {MORE_ROUNDING:g} times the rounding")
+            folder.mkdir(exist_ok=True)
+            self._coarse = self.worker.ask(self._truth(folder, times=MORE_ROUNDING)).truths
+        return folder
+
+    def _states(self, learner: Learner, observed: OwnObserved, made: Made, folder: Path) -> States:
+        """The state of a subject after a step beside the exact one in a folder."""
+        number, taken = made.number, _file(learner, "timed")
+
+        def arrays(path: Path, of: int = number) -> npz.OnDisk:
+            return npz.OnDisk(state_file(path, of))
+
+        exact = folder / EXACT_STATE
+        return States(
+            own=Side(learner.label, observed.timed.state[number], arrays(taken), arrays(taken, START)),
+            right=Side("the reference", made.truth.state, arrays(exact), arrays(exact, START)),
+            own_before=arrays(taken, number - 1),
+            right_before=arrays(exact, number - 1),
+            noise=arrays(folder / NOISE_OF_STATE),
+            weights=self._exact(folder, number),
+            fused=made.fused_parameters,
+            multiples=self._multiples[learner.label],
+        )
 
     def _exact(self, folder: Path, number: int) -> npz.OnDisk:
         """The exact arrays of a step in a folder, and their noise."""

@@ -1,9 +1,39 @@
-"""What is exact about one step of a user's own ``train_step``, without its arrays, which are in a file. Standard library only."""
+"""What is exact about one step of a user's own ``train_step``, without its arrays, which are in files. Standard library only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+START = -1  # the number of the state before the first step
+EXACT, NOISE = (
+    "own-exact.npz",
+    "own-noise.npz",
+)  # beside which the exact state of every step and its noise are; see state_file
+
+
+@dataclass(frozen=True)
+class StateEntry:
+    """The name of one array that the state of a step holds.
+
+    path: as a report writes it, for example ``state["ema"].fc.weight``. key: the same without marks; equal in two frameworks.
+    place: of the optimizer or copy that it belongs to. kind: what an optimizer keeps there, for example "exp_avg"; "" elsewhere.
+    weight: canonical name of the weight whose layout it has; "" where it has that of none.
+    says: why it cannot be compared; "" where it can.
+    """
+
+    path: str
+    key: str
+    place: str
+    kind: str = ""
+    weight: str = ""
+    says: str = ""
+
+
+def state_file(path: Path, number: int) -> Path:
+    """The file of the state after a step: path of an entry -> array. path: that of the steps, or EXACT or NOISE in a folder."""
+    return path.with_name(f"{path.stem}-state-{number if number > START else 'start'}.npz")
 
 
 @dataclass(frozen=True)
@@ -17,6 +47,7 @@ class OwnStepTruth:
     optimizers: parameter -> name of the optimizer that updates it.
     rates: parameter -> the learning rate of that optimizer.
     trained_by: parameter -> name of the loss whose backward pass comes before its update, where that is known.
+    state: what the state holds after the step.
     """
 
     losses: Mapping[str, float]
@@ -27,3 +58,4 @@ class OwnStepTruth:
     optimizers: Mapping[str, str] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     trained_by: Mapping[str, str] = field(default_factory=dict)
+    state: tuple[StateEntry, ...] = ()

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..framework.own_state import StateReader
 from ..framework.own_step import OwnStep, Step, numbered, optimizers_by_name
 from ..framework.structures import Natives
 from ..messages import own_step as messages
 from ..messages.own_step import OwnStepsTaken
 from ..messages.training import TrainingPrepared
+from ..verdict.own_step import START, StateEntry, state_file
 from ..weights import npz
 from ..weights.canonical import Array
 from .handlers import Group
@@ -46,7 +48,7 @@ class OwnStepSession(Group):
         self.mode, self.batches = asked.mode, [named_batch(state, batch) for batch in arrays]
         dropout_disabled = state.trained.disable_dropout(state.model)
         begun = state.clock()
-        step, _ = self._start(asked.mode)
+        step, _, _ = self._start(asked.mode)
         state.cases, state.call = [(batch,) for batch in self.batches], step
         if asked.time_input:
             state.cases, state.call = list(arrays), lambda *batch: step(named_batch(state, batch))
@@ -62,7 +64,10 @@ class OwnStepSession(Group):
         """Make a step from the weights of each file. The timed step then has the state that these steps leave."""
         state, framework = self.state, self.state.framework
         state.write_weights(state.model, npz.OnDisk(Path(request.weights[0])))
-        step, optimizers = self._start("eager" if request.watched else self.mode)
+        step, optimizers, reader = self._start("eager" if request.watched else self.mode)
+        held = list[tuple[StateEntry, ...]]()
+        if not request.watched:
+            npz.save_file(reader.read().arrays, state_file(Path(request.path), START))
         names = {id(optimizer): name for name, optimizer in optimizers.items()}
         arrays = dict[str, Array]()
         losses, updated = list[dict[str, float]](), dict[str, str]()
@@ -75,21 +80,26 @@ class OwnStepSession(Group):
             losses.append({name: self._number(value) for name, value in returned.items()})
             for name, array in state.canonical_arrays(framework.save_weights(state.model)).items():
                 arrays[f"{number}/weight/{name}"] = np.asarray(array, np.float32)
+            if not request.watched:
+                now = reader.read()
+                held.append(now.entries)
+                npz.save_file(now.arrays, state_file(Path(request.path), number))
             gradients = [state.canonical_arrays(each.gradients) for each in updates]
             arrays |= {f"{number}/gradient/{key}": array for key, array in numbered(gradients).items()}
             for update, given in zip(updates, gradients):
                 updated |= dict.fromkeys(given, names.get(id(update.optimizer), type(update.optimizer).__name__))
         Path(request.path).unlink(missing_ok=True)  # a process that has mapped the earlier file keeps its content
         npz.save_file(arrays, Path(request.path))
-        return OwnStepsTaken(tuple(losses), updated)
+        return OwnStepsTaken(tuple(losses), updated, tuple(held))
 
-    def _start(self, mode: str) -> tuple[Step, Natives]:
-        """(the step in a mode with a new state, the optimizers of this state by name)."""
+    def _start(self, mode: str) -> tuple[Step, Natives, StateReader]:
+        """(the step in a mode with a new state, the optimizers of this state by name, what reads this state)."""
         state = self.state
         state.framework.train(state.model)
         made, step = OwnStep.of(state.source).start(state.model)
         optimizers = optimizers_by_name(made, state.model, state.framework.is_optimizer)
-        return state.framework.own_step(step, mode), optimizers
+        reader = StateReader(state.framework, state.model, made, state.named)
+        return state.framework.own_step(step, mode), optimizers, reader
 
     def _number(self, value: Any) -> float:
         """A loss as a number. value: a native tensor of one value, or a number."""

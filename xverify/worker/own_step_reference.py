@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..framework.own_state import StateReader
 from ..framework.own_step import OwnStep, Step, optimizers_by_name
 from ..framework.structures import Natives
 from ..messages import own_step as messages
@@ -83,7 +84,7 @@ class OwnStepReference(Group):
             framework.train(model)
             return model
 
-        def start(model: Any) -> tuple[Step, Natives]:
+        def start(model: Any) -> tuple[Step, Natives, StateReader]:
             functions = OwnStep.of(state.source)
             made, step = functions.start(model)
 
@@ -92,7 +93,8 @@ class OwnStepReference(Group):
                 functions.check(losses)
                 return losses
 
-            return checked, optimizers_by_name(made, model, framework.is_optimizer)
+            reader = StateReader(framework, model, made, state.named)
+            return checked, optimizers_by_name(made, model, framework.is_optimizer), reader
 
         def read(model: Any) -> Arrays:
             return {state.canonical_names[name]: array for name, array in framework.save_weights(model).items()}

@@ -89,15 +89,19 @@ class State:
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""
         arrays, source = self.runner.weights_of(model), f"{self.runner.name}'s weights"
-        whole = self.arrangement.to_canonical(arrays)
-        named = canonical.Changed(whole, {self.canonical_names[name]: name for name in whole})
+        named = self.named(arrays)
         self.arrangement.check_copies(named, arrays)
         found = canonical.Converted(named, source)
         return found if isinstance(arrays, canonical.Streamed) else dict(found)
 
     def canonical_arrays(self, own: Mapping[str, Array]) -> dict[str, Array]:
         """Arrays of weights, such as gradients, with canonical names. own: by the framework's own names."""
-        return {self.canonical_names[name]: array for name, array in self.arrangement.to_canonical(own).items()}
+        return dict(self.named(own))
+
+    def named(self, own: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The same, each read when it is looked up. Arrays that belong to no weight keep their names."""
+        whole = self.arrangement.to_canonical(own)
+        return canonical.Changed(whole, {self.canonical_names.get(name, name): name for name in whole})
 
     def layer_names(self) -> dict[str, str]:
         """The framework's own name -> canonical name of every layer; LABEL stands before a layer that is stored otherwise."""

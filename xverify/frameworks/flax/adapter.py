@@ -5,7 +5,7 @@ A model is a ``flax.nnx.Module`` whose attributes have the names of torch's modu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from xverify.errors import Failed
 from xverify.framework.adapter import Array, Source
+from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import BoundStep, Step
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.flax.function import Pure, match_norms
@@ -131,6 +132,24 @@ class Adapter(Jax):
 
     def is_optimizer(self, value: Any) -> bool:
         return isinstance(value, self.nnx.Optimizer)
+
+    def is_module(self, value: Any) -> bool:
+        return isinstance(value, self.nnx.Module)
+
+    def stored_weights(self, module: Any) -> list[StoredWeight]:
+        from xverify.frameworks.flax.own_step import stored_weights
+
+        return stored_weights(module)
+
+    def weight_orders(self, model: Any) -> Iterable[Iterable[Any]]:
+        from xverify.frameworks.flax.own_step import weight_orders
+
+        return weight_orders(model)
+
+    def slots(self, value: Any) -> Iterable[Slot] | None:
+        if self.is_optimizer(value):
+            return [Slot("step", value.step), Slot("opt_state", value.opt_state, nested=True)]
+        return super().slots(value)
 
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
         from xverify.frameworks.flax.own_step import watched_updates

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from flax import nnx
 
 from xverify.framework.adapter import Array
+from xverify.framework.own_state import StoredWeight
 from xverify.framework.own_step import BoundStep, Step, Update, watched_calls
 from xverify.framework.structures import Natives
 from xverify.weights import flax as weights
@@ -65,3 +67,21 @@ def _by_name(named: list[Any], found: Mapping[str, Array]) -> dict[str, Array]:
         for each in named
         if all(part.path in found for part in each.parts)
     }
+
+
+def stored_weights(module: Any) -> list[StoredWeight]:
+    """Every weight of a module, in the layout of Flax."""
+    return [
+        StoredWeight(each.name, tuple((part.path, part.variable) for part in each.parts), partial(join, each))
+        for each in weights.named_weights(module)
+    ]
+
+
+def weight_orders(model: Any) -> Iterable[Iterable[Any]]:
+    """The variables of a model as ``nnx.state`` lists them: the parameters, and all of them."""
+    variables = {part.path: part.variable for each in weights.named_weights(model) for part in each.parts}
+    paths = [
+        [".".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(model, *kind))]
+        for kind in ((nnx.Param,), ())
+    ]
+    return [[variables.get(path) for path in each] for each in paths]

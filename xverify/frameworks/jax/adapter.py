@@ -15,13 +15,14 @@ A model computes in the dtype of its weights. Its training changes all of them, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Source
+from xverify.framework.own_state import StoredWeight
 from xverify.framework.own_step import BoundStep, Step
 from xverify.frameworks.jax.base import Jax
 from xverify.frameworks.jax.function import Around, Function, plainly
@@ -67,6 +68,14 @@ class Adapter(Jax):
         from xverify.frameworks.jax.own_step import computed
 
         return computed(step, mode)
+
+    changes_in_place = False
+
+    def stored_weights(self, module: Any) -> list[StoredWeight]:
+        return [StoredWeight(name, ((name, array),)) for name, array in module.weights.items()]
+
+    def weight_orders(self, model: Any) -> Iterable[Iterable[Any]]:
+        return (self.jax.tree.leaves(model.weights),)
 
     def pure(self, model: Any) -> Function:
         return Pure(model)

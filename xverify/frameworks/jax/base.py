@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework
 from xverify.framework.capture import Recorder, TrainingRecorder, recording
+from xverify.framework.own_state import Slot
 from xverify.framework.structures import leaves, without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.jax.function import Around, Function, captured_step
@@ -72,6 +73,11 @@ class Jax(Framework):
 
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return np.asarray(tensor)
+
+    def slots(self, value: Any) -> Iterable[Slot] | None:
+        from xverify.frameworks.jax.own_step import slots
+
+        return slots(value)
 
     def wait(self, outputs: Any) -> None:
         """A call returns before its outputs are computed. Every computation belongs to outputs, and all outputs are waited for."""

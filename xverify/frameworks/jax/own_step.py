@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
 import jax
 
 from xverify.errors import Unsupported
+from xverify.framework.own_state import Slot
 from xverify.framework.own_step import BoundStep, Step
 from xverify.framework.structures import Natives
+
+# State of optax -> field -> torch's name of what is kept there, where the formula is torch's. ``trace`` is a multiple of torch's
+# where the learning rate is applied before it.
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "ScaleByAdamState": {"mu": "exp_avg", "nu": "exp_avg_sq", "count": "step"},
+    "ScaleByAmsgradState": {"mu": "exp_avg", "nu": "exp_avg_sq", "count": "step"},
+    "ScaleByLionState": {"mu": "exp_avg", "count": "step"},
+    "TraceState": {"trace": "momentum_buffer"},
+    "ScaleByRmsState": {"nu": "square_avg"},
+    "ScaleByRStdDevState": {"mu": "grad_avg", "nu": "square_avg"},
+    "ScaleByRssState": {"sum_of_squares": "sum"},
+    "ScaleByAdaDeltaState": {"e_g": "square_avg", "e_x": "acc_delta"},
+}
+
+
+def slots(value: Any) -> list[Slot] | None:
+    """What a state of optax keeps; None for a value that is none, and for one that holds other states."""
+    kinds = KINDS.get(type(value).__name__)
+    if kinds is None or not hasattr(value, "_fields"):
+        return None
+    return [Slot(kinds.get(key, key), getattr(value, key)) for key in value._fields]
 
 
 def computed(step: BoundStep, mode: str) -> Step:

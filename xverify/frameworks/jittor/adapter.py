@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 
 from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Framework, Source
+from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
 from xverify.framework.structures import leaves
 from xverify.framework.training import BackwardPass, Batch, Training
@@ -160,6 +161,20 @@ class Adapter(Framework):
 
     def is_optimizer(self, value: Any) -> bool:
         return isinstance(value, self.jt.optim.Optimizer)
+
+    def is_module(self, value: Any) -> bool:
+        return isinstance(value, self.jt.Module)
+
+    def stored_weights(self, module: Any) -> list[StoredWeight]:
+        return [StoredWeight(name, ((name, each),)) for name, each in weights.named_variables(module).items()]
+
+    def weight_orders(self, model: Any) -> Iterable[Iterable[Any]]:
+        return (model.parameters(),)
+
+    def slots(self, value: Any) -> Iterable[Slot] | None:
+        from xverify.frameworks.jittor.own_step import slots
+
+        return slots(value) if self.is_optimizer(value) else None
 
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
         from xverify.frameworks.jittor.own_step import watched_updates

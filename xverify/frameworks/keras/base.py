@@ -5,7 +5,7 @@ All of them build their model from the folder's tensorflow.py, and take images a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +17,10 @@ import numpy as np
 from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import lower_dtype
+from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.structures import map_leaves
 from xverify.framework.training import BackwardPass, Batch
-from xverify.frameworks.keras import calling
-from xverify.frameworks.keras.own_step import watched_updates
+from xverify.frameworks.keras import calling, own_step
 from xverify.weights import tensorflow as weights
 from xverify.weights.tensorflow import NamedVariable
 from xverify.workload.operations import Operations
@@ -162,7 +162,26 @@ class Keras(Framework):
         return isinstance(value, keras.optimizers.Optimizer)
 
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
-        return watched_updates(self, model)
+        return own_step.watched_updates(self, model)
+
+    def is_module(self, value: Any) -> bool:
+        import keras
+
+        return isinstance(value, keras.layers.Layer)
+
+    def stored_weights(self, module: Any) -> list[StoredWeight]:
+        return own_step.stored_weights(module)
+
+    def weight_orders(self, model: Any) -> Iterable[Iterable[Any]]:
+        return own_step.weight_orders(model)
+
+    def slots(self, value: Any) -> Iterable[Slot] | None:
+        return own_step.slots(value) if self.is_optimizer(value) else None
+
+    def state_array(self, tensor: Any) -> Array:
+        import keras
+
+        return self.to_numpy(tensor.value if isinstance(tensor, keras.Variable) else tensor, None)
 
     def differentiate(self, asked: Pass) -> Gradients:
         """Run one forward and one backward pass."""

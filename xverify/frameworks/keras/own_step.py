@@ -1,12 +1,29 @@
-"""What a user's own training step gives to the optimizers of Keras."""
+"""What a user's own training step gives to the optimizers of Keras, and what they keep."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Update, watched_calls
+from xverify.weights import tensorflow as weights
+from xverify.weights.canonical import Array
+
+# Class of an optimizer -> attribute -> torch's name of what is kept there, where the formula is torch's. The momentum of SGD is a
+# multiple of torch's.
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "Adam": {"_momentums": "exp_avg", "_velocities": "exp_avg_sq", "_velocity_hats": "max_exp_avg_sq"},
+    "Nadam": {"_momentums": "exp_avg", "_velocities": "exp_avg_sq"},
+    "Adamax": {"_m": "exp_avg"},
+    "Lion": {"_momentums": "exp_avg"},
+    "SGD": {"momentums": "momentum_buffer"},
+    "RMSprop": {"_velocities": "square_avg", "_average_gradients": "grad_avg"},
+    "Adagrad": {"_accumulators": "sum"},
+    "Adadelta": {"_accumulated_grads": "square_avg", "_accumulated_delta_vars": "acc_delta"},
+}
+SETTINGS = ("_learning_rate",)  # of an optimizer; variables that are none of its state
 
 
 def watched_updates(framework: Any, model: Any) -> AbstractContextManager[list[Update]]:
@@ -23,3 +40,56 @@ def watched_updates(framework: Any, model: Any) -> AbstractContextManager[list[U
         return Update(optimizer, framework.by_name(named, variables, given))
 
     return watched_calls([BaseOptimizer], "apply", note)
+
+
+def stored_weights(module: Any) -> list[StoredWeight]:
+    """Every weight of a model or layer, in the layout of Keras."""
+    return [
+        StoredWeight(each.name, tuple((piece.variable.path, piece.variable) for piece in each.pieces), _joining(each))
+        for each in weights.named_variables(module)
+    ]
+
+
+def _joining(named: weights.NamedVariable) -> Any:
+    """The function that makes the canonical weight of the arrays of its pieces."""
+
+    def join(arrays: Sequence[Array]) -> Array:
+        of = {id(piece.variable): array for piece, array in zip(named.pieces, arrays)}
+        return weights.canonical(named, lambda variable: of[id(variable)])
+
+    return join
+
+
+def weight_orders(model: Any) -> Iterable[Iterable[Any]]:
+    """The variables of a model as Keras lists them."""
+    return [
+        list(getattr(model, name)) for name in ("trainable_variables", "weights", "variables") if hasattr(model, name)
+    ]
+
+
+def slots(optimizer: Any) -> Iterator[Slot]:
+    """What an optimizer keeps: lists of variables beside those that it trains, counters, and an optimizer within it."""
+    if not optimizer.built:
+        return
+    trained = list(optimizer._trainable_variables)
+    kinds = {key: kind for name in _classes(optimizer) for key, kind in KINDS.get(name, {}).items()}
+    yield Slot("step", optimizer.iterations)
+    for key, value in vars(optimizer).items():
+        if key in ("_iterations", "_trainable_variables", "_variables", *SETTINGS) or key.startswith("_self_"):
+            continue
+        if isinstance(value, (list, tuple)) and len(value) == len(trained):
+            pairs = [
+                (own, each) for own, each in zip(trained, value) if hasattr(each, "shape") and each.shape == own.shape
+            ]
+            if pairs:
+                yield Slot(kinds.get(key, key.strip("_")), of=pairs)
+                value = [
+                    each for own, each in zip(trained, value) if not hasattr(each, "shape") or each.shape != own.shape
+                ]
+        if hasattr(value, "shape") or (isinstance(value, (list, tuple)) and value) or key == "inner_optimizer":
+            yield Slot(key.strip("_"), value, nested=True)
+
+
+def _classes(optimizer: Any) -> list[str]:
+    """The names of the classes of an optimizer, its own last."""
+    return [kind.__name__ for kind in reversed(type(optimizer).__mro__)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
+from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks.paddle.training import Learner, gathered, running_norms, trainable_weights
@@ -141,6 +142,22 @@ class Adapter(Framework):
 
     def is_optimizer(self, value: Any) -> bool:
         return isinstance(value, self.paddle.optimizer.Optimizer)
+
+    def is_module(self, value: Any) -> bool:
+        return isinstance(value, self.paddle.nn.Layer)
+
+    def stored_weights(self, module: Any) -> list[StoredWeight]:
+        from xverify.frameworks.paddle.own_step import stored_weights
+
+        return stored_weights(module)
+
+    def weight_orders(self, model: Any) -> Iterable[Iterable[Any]]:
+        return (model.parameters(),)
+
+    def slots(self, value: Any) -> Iterable[Slot] | None:
+        from xverify.frameworks.paddle.own_step import slots
+
+        return slots(value) if self.is_optimizer(value) else None
 
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
         from xverify.frameworks.paddle.own_step import watched_updates

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from xverify.errors import Unsupported
 from xverify.framework.adapter import Activations, Array, Framework, Names, OpenAxes, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.outline import Outlined
+from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks.torch.base import TrainsOnTorch, channels_last
@@ -217,6 +218,22 @@ class Adapter(TrainsOnTorch, Framework):
 
     def is_optimizer(self, value: Any) -> bool:
         return isinstance(value, self.torch.optim.Optimizer)
+
+    def is_module(self, value: Any) -> bool:
+        return isinstance(value, self.torch.nn.Module)
+
+    def stored_weights(self, module: Any) -> list[StoredWeight]:
+        from xverify.frameworks.torch.own_step import stored_weights
+
+        return stored_weights(module)
+
+    def weight_orders(self, model: Any) -> Iterable[Iterable[Any]]:
+        return (model.parameters(),)
+
+    def slots(self, value: Any) -> Iterable[Slot] | None:
+        from xverify.frameworks.torch.own_step import slots
+
+        return slots(value) if self.is_optimizer(value) else None
 
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
         from xverify.frameworks.torch.own_step import watched_updates

@@ -1,4 +1,4 @@
-"""What a user's own training step gives to the optimizers of torch."""
+"""What a user's own training step gives to the optimizers of torch, and what they keep."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Update
+from xverify.weights.canonical import COUNTERS
 
 
 @contextmanager
@@ -28,3 +30,26 @@ def watched_updates(model: nn.Module) -> Iterator[list[Update]]:
         yield found
     finally:
         hook.remove()
+
+
+def stored_weights(module: nn.Module) -> list[StoredWeight]:
+    """Every parameter and buffer of a module, without the counters of batch norms. A tied one occurs once."""
+    found: dict[int, StoredWeight] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor) and name.rsplit(".", 1)[-1] not in COUNTERS:
+            found.setdefault(id(tensor), StoredWeight(name, ((name, tensor),)))
+    return list(found.values())
+
+
+def slots(optimizer: Any) -> Iterator[Slot]:
+    """What an optimizer keeps of every parameter, by torch's own names. The number of steps is one where all are equal."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    kept = [(each, optimizer.state[each]) for each in parameters if each in optimizer.state]
+    for kind in dict.fromkeys(key for _, values in kept for key in values):
+        values = [(each, state[kind]) for each, state in kept if state.get(kind) is not None]
+        if kind == "step" and len({float(value) for _, value in values}) == 1:
+            yield Slot(kind, values[0][1])
+        elif all(isinstance(value, Tensor) and value.shape == each.shape for each, value in values):
+            yield Slot(kind, of=values)
+        else:
+            yield Slot(kind, [value for _, value in values], nested=True)
