@@ -138,7 +138,7 @@ class StateReader:
         if inner is None:
             inner = list(vars(value).items()) if _is_plain(value) else []
         if len(inner) > 1 or len(self.by_path) == 1:
-            tensors = self._beside_weights(_flat(value))
+            tensors = self._beside_weights(self._flat(value))
             if tensors:
                 yield from self._weights(place, "", tensors)
                 return
@@ -152,7 +152,7 @@ class StateReader:
             self.seen |= {id(tensor): tensor for _, tensor in slot.of}
             yield from self._weights(place, slot.kind, {id(weight): tensor for weight, tensor in slot.of})
         elif slot.value is not None:
-            flat = _flat(slot.value)
+            flat = self._flat(slot.value)
             tensors = self._beside_weights(flat)
             if tensors:
                 yield from self._weights(place, slot.kind, tensors)
@@ -214,6 +214,22 @@ class StateReader:
                 return {id(each): tensor for each, (_, tensor) in zip(order, flat)}
         return {}
 
+    def _flat(self, value: Any) -> list[tuple[str, Any]] | None:
+        """(path, tensor) of a nested structure of tensors of numbers that are not whole; None where it holds anything else."""
+        if self.framework.slots(value) is not None:
+            return None
+        inner = None if is_tensor(value) else parts(value)
+        if inner is None:
+            floating = is_tensor(value) and not any(kind in str(value.dtype) for kind in ("int", "bool", "key<"))
+            return [("", value)] if floating else None
+        found: list[tuple[str, Any]] = []
+        for key, part in inner:
+            below = self._flat(part)
+            if below is None:
+                return None
+            found += [(f"{key}.{path}" if path else key, tensor) for path, tensor in below]
+        return found
+
     def _weights(self, place: Place, kind: str, tensors: Tensors) -> Iterator[tuple[StateEntry, Read]]:
         """Tensors beside those of the model, by the names of the weights; others by their number."""
         read: dict[str, Read] = {}
@@ -256,18 +272,3 @@ def _entry(place: Place, kind: str = "", weight: str = "", says: str = "") -> St
     first = "" if not place else f"[{place[0]}]" if place[0].isdigit() else f'["{place[0]}"]'
     path = ".".join([f"state{first}", *names])
     return StateEntry(path, ".".join([*place[:1], *names]), ".".join(place), kind, weight, says)
-
-
-def _flat(value: Any) -> list[tuple[str, Any]] | None:
-    """(path, tensor) of a nested structure of tensors of numbers that are not whole; None where it holds anything else."""
-    inner = None if is_tensor(value) else parts(value)
-    if inner is None:
-        floating = is_tensor(value) and not any(kind in str(value.dtype) for kind in ("int", "bool", "key<"))
-        return [("", value)] if floating else None
-    found: list[tuple[str, Any]] = []
-    for key, part in inner:
-        below = _flat(part)
-        if below is None:
-            return None
-        found += [(f"{key}.{path}" if path else key, tensor) for path, tensor in below]
-    return found

@@ -14,6 +14,7 @@ import numpy as np
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict.limits import EQUAL_RHO, OWN_DRIFT, OWN_EQUAL
+from ..verdict.local import Local
 from ..weights.canonical import Array, Streamed
 from .compared import Compared, rms
 from .own_made import SAME, factor_says, scale
@@ -22,6 +23,7 @@ from .own_step import Weights
 
 # What an optimizer keeps that is a multiple of torch's where the learning rate is applied before it.
 MULTIPLES = ("momentum_buffer",)
+SETTING = "it is a number that no step changes"
 HALF = 0.5  # noise of a whole number, in which other evaluations count otherwise
 FITS = 1e-3  # share of a change by which a formula may be off that explains it
 
@@ -102,8 +104,9 @@ class Values:
         with np.errstate(invalid="ignore"):
             residual = np.where(finite | (self.found != self.exact), self.found / multiple - self.exact, 0.0)
         size = self.change if self.change.any() else self.exact
-        noise = np.zeros(self.noise.shape) if self.whole else self.noise
-        return Compared.of(residual, size, noise)
+        if self.whole:
+            return Compared(rms(residual), 0.0, rms(size), size.size, Local())
+        return Compared.of(residual, size, self.noise)
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,9 @@ class StateCompared:
         """What differs: the first value, and how many others do."""
         pair = self.failing[0]
         path, values = _path(pair), self.states.values(pair)
-        others = f"; {len(self.failing) - 1} other values of the state differ" if len(self.failing) > 1 else ""
+        count = len(self.failing) - 1
+        others = f"; {count} other {'value' if count == 1 else 'values'} of the state {'differs' if count == 1 else 'differ'}"
+        others = others if count else ""
         if values.found.size == 1 and values.whole:
             return f"{path} is {values.found.item():g}; the reference's is {values.exact.item():g}{others}"
         error = f"{path}: its error after the step is {self.judged[path].says(OWN_EQUAL)} its noise floor"
@@ -246,7 +251,8 @@ def known_differences(checks: Sequence[Check], update: Weights, statistics: Weig
 def compare_state(states: States) -> StateCompared:
     """Compare everything that has a partner."""
     found = match(states.own, states.right, states.fused)
-    left_out, judged, failing = dict(found.left_out), dict[str, Compared](), list[Pair]()
+    left_out = {path: SETTING if _is_setting(states, path) else why for path, why in found.left_out.items()}
+    judged, failing = dict[str, Compared](), list[Pair]()
     multiples = dict(_multiples(states, found.pairs))
     for pair in found.pairs:
         path, values = _path(pair), states.values(pair)
@@ -266,6 +272,14 @@ def compare_state(states: States) -> StateCompared:
     states.multiples.update({key: each for key, each in multiples.items() if key not in states.multiples})
     names = {_path(pair): pair.own.path for pair in found.pairs if pair.own.path != _path(pair)}
     return StateCompared(states, judged, failing, left_out, names)
+
+
+def _is_setting(states: States, path: str) -> bool:
+    """Whether a value is a single number that no step has changed."""
+    for side in (states.right, states.own):
+        if path in side.arrays:
+            return path in side.start and side.arrays[path].size == 1 and side.arrays[path] == side.start[path]
+    return False
 
 
 def _not_judged(values: Values, compared: Compared, multiple: float, before: float) -> str:
