@@ -241,6 +241,8 @@ def _limits(training: Training) -> Sentences:
     seen = _detection_limits(training)
     if seen:
         yield QUIET, f"a relative error would have been seen from: {seen}"
+    for why, names in _left_out(training).items():
+        yield QUIET, f"state: {few(names)} not compared: {why}"
     for check in training.checks:
         if check.name in ("forward", "backward") and 0 < check.compared < check.known:
             yield QUIET, f"{check.name}: {check.compared} of {check.known} layers checked"
@@ -252,6 +254,14 @@ def _limits(training: Training) -> Sentences:
         yield QUIET, _end_of_judging(training.curve)
     if training.end_losses is not None:
         yield QUIET, STATISTICAL
+
+
+def _left_out(training: Training) -> dict[str, list[str]]:
+    """Why values of the state of a user's own step were not compared -> their names."""
+    found: dict[str, list[str]] = {}
+    for path, why in training.state_left_out.items():
+        found.setdefault(why, []).append(path)
+    return found
 
 
 def _detection_limits(training: Training) -> str:

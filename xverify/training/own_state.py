@@ -98,6 +98,11 @@ class Values:
         """Whether either step has changed it."""
         return bool(self.change.any() or self.own_change.any())
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether the subject's step changes it by rounding alone, and the exact step by more."""
+        return rms(self.own_change) <= OWN_EQUAL * rms(self.noise) < rms(self.change)
+
     def compared(self, multiple: float = 1.0) -> Compared:
         """The comparison, by what the step changes or, where it changes nothing, by the values."""
         finite = np.isfinite(self.exact) | np.isfinite(self.found)
@@ -170,8 +175,8 @@ class StateCompared:
         if values.found.size == 1 and values.whole:
             return f"{path} is {values.found.item():g}; the reference's is {values.exact.item():g}{others}"
         error = f"{path}: its error after the step is {self.judged[path].says(OWN_EQUAL)} its noise floor"
-        if not values.own_change.any() and values.change.any():
-            error = f"{path} is not changed by the step"
+        if values.stands_still:
+            error = f"{path} is {'changed by rounding alone' if values.own_change.any() else 'not changed by the step'}"
         elif values.own_change.any() and not values.change.any():
             error = f"{path} is changed by the step; the reference's step leaves it as it is"
         return error + self._how(pair, values) + others
@@ -185,7 +190,7 @@ class StateCompared:
         weight, average = pair.right[0].weight, ""
         if weight and not pair.own.kind and len(pair.right) == 1 and f"after/{weight}" in self.states.weights:
             average = _average(values, *(self.states.weights[f"{key}/{weight}"] for key in ("after", "change")))
-        factor = scale(values.own_change, values.change)
+        factor = 1.0 if values.stands_still else scale(values.own_change, values.change)
         return average or factor_says(factor, "its change is {} times the right one")
 
     def apart(self, again: Arrays) -> Iterator[tuple[str, float]]:
@@ -319,7 +324,7 @@ def _average(values: Values, after: Array, change: Array) -> str:
     right = _share(values.change, after - values.exact_before)
     if right is None:
         return ""
-    if not values.own_change.any() and rms(after - change - values.found_before) <= FITS * rms(change):
+    if values.stands_still and rms(after - change - values.found_before) <= FITS * rms(change):
         return ": it is never updated, or it is updated before the weights are"
     found = _share(values.own_change, after - values.found_before)
     if found is not None and abs(found - right) > SAME * abs(right):
