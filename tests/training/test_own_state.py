@@ -147,7 +147,7 @@ ZEROED = ("other.set_weights(model.get_weights())", "other.set_weights([0 * each
     [
         (FROZEN, ZEROED, "loss, step 0: loss 'loss'"),
         (TEACHER, ZEROED, "loss, step 0: loss 'follow'"),
-        (TEACHER, ("0.05 *", "0.04 *"), "step 1"),
+        (TEACHER, ("0.05 *", "0.04 *"), 'state, step 0: state["teacher"].a.weight'),
     ],
     ids=["frozen", "teacher", "another rate of the teacher"],
 )

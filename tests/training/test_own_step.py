@@ -26,7 +26,7 @@ def test_a_gan_with_two_optimizers_trains_equally(xverify, tmp_path, framework):
         found = checks(done.row(subject))
         assert found.pop("update") <= {"EQUAL", "eps-hat"}
         assert found.pop("statistics") == {"biased variance"}
-        assert found == {"weights": {"EQUAL"}, "loss": {"EQUAL"}, "gradients": {"EQUAL"}}
+        assert found == {"weights": {"EQUAL"}, "loss": {"EQUAL"}, "gradients": {"EQUAL"}, "state": {"EQUAL"}}
         assert done.row(subject)["speed"]["fps"] > 0
     assert "with train_step of the model files" in " ".join(done.out.split())
 
@@ -47,7 +47,7 @@ def test_a_loop_of_ones_own_trains_equally(xverify, tmp_path, files, subjects):
     for row in done.result["rows"]:
         assert row["error"]["verdict"] == "EQUAL", row["error"]
         assert {check["step"] for check in row["training"]["checks"]} == {0, 1, 2}
-        assert set(checks(row)) == {"weights", "loss", "gradients", "update"}
+        assert set(checks(row)) == {"weights", "loss", "gradients", "update", "state"}
 
 
 # Framework of the port: text of its file -> what stands there in a wrong one, and what a report says then.

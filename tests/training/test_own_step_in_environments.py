@@ -220,6 +220,7 @@ def test_a_right_step_of_ones_own_trains_equally(xverify, tmp_path, port, subjec
         assert found.pop("statistics", set()) <= {"EQUAL", "biased variance", "rounding"}, done.out
         gradients = found.pop("gradients", {"EQUAL"})
         assert gradients == {"EQUAL"} or (port == "loop" and gradients == {"other gradients"}), done.out
+        assert found.pop("state") <= {"EQUAL", "other gradients"}, done.out
         assert found == {"weights": {"EQUAL"}, "loss": {"EQUAL"}, "update": {"EQUAL"}}, done.out
         assert row["speed"]["fps"] > 0
         # The update of optax is a function of the model file, which xverify does not see.
