@@ -13,6 +13,8 @@ from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Update
 from xverify.weights.canonical import COUNTERS
 
+BASE = ("defaults", "state", "param_groups")  # attributes of every optimizer
+
 
 @contextmanager
 def watched_updates(model: nn.Module) -> Iterator[list[Update]]:
@@ -42,7 +44,10 @@ def stored_weights(module: nn.Module) -> list[StoredWeight]:
 
 
 def slots(optimizer: Any) -> Iterator[Slot]:
-    """What an optimizer keeps of every parameter, by torch's own names. The number of steps is one where all are equal."""
+    """What an optimizer keeps of every parameter, by torch's own names. The number of steps is one where all are equal.
+
+    An optimizer around another one, such as Lookahead, keeps more in attributes of its own.
+    """
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     kept = [(each, optimizer.state[each]) for each in parameters if each in optimizer.state]
     for kind in dict.fromkeys(key for _, values in kept for key in values):
@@ -53,3 +58,6 @@ def slots(optimizer: Any) -> Iterator[Slot]:
             yield Slot(kind, of=values)
         else:
             yield Slot(kind, [value for _, value in values], nested=True)
+    for key, value in vars(optimizer).items():
+        if key not in BASE and not key.startswith("_") and not isinstance(value, (bool, int, float)):
+            yield Slot(key, value, nested=True)
