@@ -127,7 +127,12 @@ class StateReader:
             for slot in slots:
                 yield from self._slot(place, slot)
         elif self.framework.is_module(value):
-            yield from self._module(place, value)
+            inner = _attributes(value)
+            if any(self.framework.slots(each) is not None for each in inner.values()):  # a whole state, no network
+                for key, part in inner.items():
+                    yield from self._walk((*place, key), part)
+            else:
+                yield from self._module(place, value)
         elif is_tensor(value):
             yield from self._leaf(place, value)
         else:
@@ -171,14 +176,29 @@ class StateReader:
             return
         left = [each for each in stored if not all(id(tensor) in self.own for _, tensor in each.parts)]
         read: dict[str, Read] = {}
+        prefix = self._prefix(left)
         for each in left:
-            read[each.name] = partial(self._joined, each, {id(tensor): tensor for _, tensor in each.parts})
+            read[f"{prefix or ''}{each.name}"] = partial(
+                self._joined, each, {id(tensor): tensor for _, tensor in each.parts}
+            )
             self.seen |= {id(tensor): tensor for _, tensor in each.parts}
-        if set(read) <= {each.name for each in self.stored}:
+        if prefix is not None:
             yield from self._named(place, "", read)
         else:
             for name, one in read.items():
                 yield _entry((*place, name)), one
+
+    def _prefix(self, stored: Sequence[StoredWeight]) -> str | None:
+        """What stands before the names of these weights in the model, where they are those of a part of it; None elsewhere."""
+        own = {each.name: _shapes(each) for each in self.stored}
+        ends = [name.removesuffix(stored[0].name) for name in own if name.endswith(stored[0].name)] if stored else []
+        found = [
+            prefix
+            for prefix in ends
+            if not prefix or prefix.endswith(".")
+            if all(own.get(prefix + each.name) == _shapes(each) for each in stored)
+        ]
+        return "" if "" in found else found[0] if len(found) == 1 else None
 
     def _leaf(self, place: Place, tensor: Any) -> Iterator[tuple[StateEntry, Read]]:
         """A tensor, in the layout of the weight of which it is a copy before the first step."""
@@ -257,6 +277,17 @@ class StateReader:
             return np.array(value)
         array: Array = self.framework.state_array(value)
         return np.array(array if array.dtype.kind in "fiub" else array.astype(np.float32))
+
+
+def _attributes(module: Any) -> dict[str, Any]:
+    """The attributes of a module by name; torch keeps some of them in dictionaries."""
+    kept = vars(module)
+    named = [kept, *(kept.get(key) or {} for key in ("_parameters", "_buffers", "_modules"))]
+    return {key: value for each in named for key, value in each.items() if not key.startswith("_")}
+
+
+def _shapes(weight: StoredWeight) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for _, tensor in weight.parts]
 
 
 def _is_plain(value: Any) -> bool:
