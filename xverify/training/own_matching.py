@@ -84,7 +84,7 @@ def match(own: Side, right: Side, fused: Mapping[str, tuple[str, ...]]) -> Match
     doubtful = {each.path for pair in equal for each in (pair.own, *pair.right)}
     for left, other in ((wanted, own), (free, right)):
         for path in left:
-            left_out[path] = (AMBIGUOUS if path in doubtful else NO_PARTNER).format(other.name)
+            left_out.setdefault(path, (AMBIGUOUS if path in doubtful else NO_PARTNER).format(other.name))
     order = {each.path: place for place, each in enumerate(right.entries)}
     return Matched(tuple(sorted(found, key=lambda pair: order[pair.right[0].path])), left_out)
 
