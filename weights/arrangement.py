@@ -46,8 +46,16 @@ class Arrangement:
         return tuple(sorted({name for move in kept for name in move.names()}))
 
     def to_own(self, arrays: Mapping[str, Array], others: Mapping[str, str]) -> Mapping[str, Array]:
-        """The weights as the port stores them. arrays: canonical. others: own name -> name of the array, of the port's others."""
-        made: Computed = {own: (self.own_shapes[own], partial(self._made, own, arrays)) for own in self.moves}
+        """The weights as the port stores them.
+
+        arrays: canonical. Those of another kind than weights, such as gradients, may lack some.
+        others: own name -> name of the array, of the port's others.
+        """
+        made: Computed = {
+            own: (self.own_shapes[own], partial(self._made, own, arrays))
+            for own, move in self.moves.items()
+            if all(name in arrays for name in move.names())
+        }
         return Changed(arrays, others, made)
 
     def to_canonical(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:

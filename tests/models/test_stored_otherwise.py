@@ -171,6 +171,16 @@ def test_training_is_compared_in_the_form_of_the_reference(xverify, tmp_path):
     assert set(checks.values()) <= {"EQUAL", "IDENTICAL"}
 
 
+def test_weights_that_are_frozen_in_every_part_stay_as_they_are(xverify, tmp_path):
+    spec = SPEC.replace("import ModelSpec", "import ModelSpec, Recipe")
+    spec = spec.replace("batch=3", 'batch=3, training=Recipe(frozen=["*.bias", "experts.*"], average=0.9)')
+    done = ran(xverify, folder(tmp_path / "port", spec=spec), *TRAIN)
+    assert done.code == 0, done.out + done.err
+    checks = {check["name"]: check["verdict"] for check in done.row("torch_port:eager")["training"]["checks"]}
+    assert checks.keys() >= {"gradients", "frozen", "update", "average"}
+    assert set(checks.values()) <= {"EQUAL", "IDENTICAL"}
+
+
 def test_a_wrong_gradient_of_one_part_has_its_name(xverify, tmp_path):
     hook = "self.qkv.weight.register_hook(lambda gradient: gradient * scale()[:, None])"
     change = ("self.norm = ", f"{hook}\n        self.norm = ")

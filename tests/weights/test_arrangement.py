@@ -56,6 +56,14 @@ def test_every_weight_comes_back_as_it_was(arrangement):
     arrangement.check_copies(back, own)
 
 
+def test_gradients_that_lack_the_frozen_weights_go_there_and_back(arrangement):
+    """A recipe may freeze all biases, and a gradient that is missing for one part of a weight leaves the whole weight out."""
+    given = {name: array for name, array in arrays().items() if not name.endswith("bias") and name != "e.1.w"}
+    own = dict(arrangement.to_own(given, {"norm.weight": "norm.weight"}))
+    assert own.keys() == {name for name in PORT if not name.endswith("bias")} - {"e"}
+    assert arrangement.to_canonical(own).keys() == given.keys() - {"e.0.w"}
+
+
 def test_one_wrong_value_of_the_port_is_one_wrong_value_of_the_reference(arrangement):
     given = arrays()
     own = dict(arrangement.to_own(given, {"norm.weight": "norm.weight"}))

@@ -172,12 +172,16 @@ class ReplacingRecorder(Recorder):
         known: dict[int, Any] = {}
 
         def change(value: Any) -> Any:
-            if id(value) not in known and self.to_numpy(value) is not None:
-                array = self.returned.get(returned_key(record.name, record.call, len(known)))
+            if id(value) not in known and (computed := self.to_numpy(value)) is not None:
+                array = self.replacement(record, len(known), computed)
                 known[id(value)] = value if array is None else self.to_tensor(array)
             return known.get(id(value), value)
 
         return super().leave(record, map_leaves(outputs, change))
+
+    def replacement(self, record: OpenCall, place: int, computed: Array) -> Array | None:
+        """What an output becomes; None when it stays. place: see ``returned_key``. computed: its own value."""
+        return self.returned.get(returned_key(record.name, record.call, place))
 
 
 def returned_key(layer: str, call: int, place: int) -> str:

@@ -90,7 +90,10 @@ class ReplacedCalls:
         first = next((each for each in captured.reply.records if each.name == fault.layer and each.outputs), None)
         found = np.load(captured.folder / first.outputs[0]) if first else np.zeros(0)
         if found.shape != wanted.shape or not np.array_equal(found, wanted, equal_nan=True):
-            raise NotPlanted("several objects of the port are this layer, and their outputs are joined")
+            raise NotPlanted(
+                "what the layer returns cannot be replaced: in the port, it is several objects whose outputs are joined, or "
+                "computes other layers, too, and the fault changes the shape"
+            )
 
     def _own_name(self, fault: Fault) -> str:
         """What the port calls the layer of a fault."""

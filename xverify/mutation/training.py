@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .. import messages
-from ..errors import Unsupported, UsageError, XverifyError
+from ..errors import Failed, Unsupported, UsageError, XverifyError
 from ..framework.adapter import Framework
 from ..messages.training import PlantMistake, PrepareTraining
 from ..processes.worker import Worker
@@ -45,11 +45,12 @@ class _Round:
     """What was found with one seed and one optimizer.
 
     alarm: what is wrongly found without a mistake; None when all checks pass.
-    trials: one for each planted mistake.
+    trials: one for each planted mistake. unplanted: a sentence for each that the port cannot make.
     """
 
     alarm: str | None
     trials: list[Trial]
+    unplanted: list[str]
 
 
 def mutate_training(
@@ -84,6 +85,7 @@ def mutate_training(
     if not rounds:
         raise refused[0]
     trials = [trial for each in rounds for trial in each.trials]
+    unplanted += [text for each in rounds for text in each.unplanted]
     alarms = [each.alarm for each in rounds if each.alarm is not None]
     return Score(folder.name, tuple(trials), len(rounds), tuple(alarms), unplanted=tuple(unplanted), subject=port.label)
 
@@ -99,7 +101,7 @@ def _requests(
     known = (*MISTAKES, *recipe_mistakes(folder.spec.training))
     known += tuple(each for each in PRECISION_MISTAKES if each.asked.recipe.precision in adapter.mixed)
     possible = [each for each in known if adapter.takes_recipe or not (each.asked.recipe or each.asked.recipe.amsgrad)]
-    mistakes = [(each, how) for each in possible if (how := made(each, subject.is_torch)) is not None]
+    mistakes = [(each, how) for each in possible if (how := made(each, subject.trains_in_torch)) is not None]
     other = replace(request, batch=request.batch // 4 * 2 or 4, threads=1)
     for seed in range(SEEDS):
         for settings in dict.fromkeys((*(mistake.asked for mistake in possible), OF_LOSSES)):
@@ -122,21 +124,25 @@ def _round(
         parity = TrainingParity(process, prepared)
         parity.prepare(curve=False)
         listener.phase("mutate", f"a clean run: {conditions}")
-        right = Made(settings, not subject.is_torch)
+        right = Made(settings, not subject.trains_in_torch)
         checks = _judge_training(parity, port, folder, subject, right)
         if settings == OF_LOSSES and planted:
             planted = [*planted, *((each, right) for each in _loss_mistakes(parity, subject))]
-        trials = []
+        trials, unplanted = list[Trial](), list[str]()
         for mistake, how in planted:
             if mistake.norms and not any(check.name == "statistics" for check in checks):
                 continue  # the model has no batch norm
             listener.phase("mutate", f"{mistake.kind}, with {settings.says()}")
-            found = _judge_training(parity, port, folder, subject, how, mistake.objective)
+            try:
+                found = _judge_training(parity, port, folder, subject, how, mistake.objective)
+            except (Unsupported, Failed) as error:  # for example, the mistake freezes the only layer
+                unplanted.append(f"{mistake.kind}: {error}")
+                continue
             visible = parity.visible(mistake.share) if mistake.share else math.inf
             trials.append(_trial(folder.name, mistake, found, visible))
     broken = next((check for check in checks if check.verdict not in (Verdict.EQUAL, Verdict.UNTESTED)), None)
     alarm = f"{conditions}: {broken.name}: {broken.verdict}, {broken.says}" if broken else None
-    return _Round(alarm, trials)
+    return _Round(alarm, trials, unplanted)
 
 
 def _loss_mistakes(parity: TrainingParity, subject: Subject) -> list[Mistake]:

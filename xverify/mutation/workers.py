@@ -43,8 +43,13 @@ class Subject:
 
     @property
     def is_torch(self) -> bool:
-        """Whether faults are planted in the port's own code, which is that of the reference."""
+        """Whether faults are planted in the port's own layers, which are those of the reference."""
         return self.adapter.called() == "torch"
+
+    @property
+    def trains_in_torch(self) -> bool:
+        """Whether mistakes are made in torch's training code; the port may be any file of torch."""
+        return self.adapter.name == "torch"
 
 
 def request_for(model: str, subject: Subject, settings: RunSettings) -> tuple[Request, ModelFolder]:

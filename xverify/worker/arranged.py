@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Unsupported
-from ..framework.capture import LayerCall
+from ..framework.capture import LayerCall, OpenCall, ReplacingRecorder, returned_key
 from ..framework.training import Training, Used
 from ..weights.arrangement import Arrangement
 from ..weights.canonical import Array
@@ -80,7 +80,7 @@ class CallSplitter:
     def _rows(self, pieces: Sequence[Piece], files: Sequence[str | None]) -> str:
         """The file of the reference's channels, of which each file has some; "" where a file has another number of channels."""
         arrays = [np.load(self.folder / str(file), mmap_mode="r") for file in files]
-        axis = 1 if pieces[0].spatial and not self.channels_last else -1
+        axis = _axis(pieces[0], self.channels_last)
         wanted = [max(int(piece.places.max()) + 1, 1) for piece in pieces]
         if any(not array.ndim or array.shape[axis] < size for array, size in zip(arrays, wanted)):
             return ""
@@ -97,6 +97,43 @@ class CallSplitter:
         self.written += 1
         np.save(self.folder / file, array)
         return file
+
+
+def _axis(piece: Piece, channels_last: bool) -> int:
+    """The axis of the channels in the output of a port's layer."""
+    return 1 if piece.spatial and not channels_last else -1
+
+
+class ReplacingChannels(ReplacingRecorder):
+    """Lets a layer of the port that computes several of the reference's return other values in the channels of one of them.
+
+    channels: of the port. channels_last: see Framework.channels_last. The other arguments are those of ReplacingRecorder.
+    """
+
+    def __init__(self, channels: Channels, channels_last: bool, *others: Any) -> None:
+        super().__init__(*others)
+        self.channels, self.channels_last = channels, channels_last
+
+    def replacement(self, record: OpenCall, place: int, computed: Array) -> Array | None:
+        own = record.name.removeprefix(LABEL)
+        if own == record.name:
+            return super().replacement(record, place, computed)
+        changed = None
+        for name in sorted(self.channels.made_by(own)):
+            array = self.returned.get(returned_key(name, record.call, place))
+            for piece in self.channels.pieces[name] if array is not None else ():
+                if piece.own == own:
+                    changed = _placed(computed if changed is None else changed, array, piece, self.channels_last)
+        return changed
+
+
+def _placed(output: Array, array: Array | None, piece: Piece, channels_last: bool) -> Array:
+    """An output of a port's layer with the reference's channels in their places; unchanged where their other axes differ."""
+    axis = _axis(piece, channels_last)
+    mine, theirs = np.moveaxis(output.copy(), axis, 0), np.moveaxis(np.asarray(array), axis, 0)
+    if mine.shape[1:] == theirs.shape[1:]:
+        mine[piece.places] = theirs[piece.rows]
+    return np.ascontiguousarray(np.moveaxis(mine, 0, axis))
 
 
 class ArrangedTraining(Training):

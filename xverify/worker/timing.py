@@ -12,10 +12,10 @@ import numpy as np
 
 from .. import messages
 from ..errors import SubjectError
-from ..framework.capture import Recorder, ReplacingRecorder, first_items
+from ..framework.capture import Recorder, first_items
 from ..messages import Block, Captured, PiecesTimed, Prepared, Timed, Warmed
 from ..weights import npz
-from .arranged import CallSplitter
+from .arranged import CallSplitter, ReplacingChannels
 from .handlers import Group
 from .state import State
 
@@ -171,5 +171,7 @@ class Timing(Group):
         if request.returned is None:
             return Recorder(folder, state.plain_array, request.first)
         arrays = npz.load_file(Path(request.returned))
-        to_native = state.runner.to_native
-        return ReplacingRecorder(folder, state.plain_array, arrays, lambda array: to_native(array, None))
+        to_native, last = state.runner.to_native, state.framework.channels_last
+        return ReplacingChannels(
+            state.channels, last, folder, state.plain_array, arrays, lambda array: to_native(array, None)
+        )

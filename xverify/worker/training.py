@@ -202,7 +202,7 @@ class TrainingSession(Group):
         """Make the training faulty permanently."""
         from .mistakes import PLANTS
 
-        PLANTS[request.plant](self.learner)
+        PLANTS[request.plant](self.learner.inner if isinstance(self.learner, ArrangedTraining) else self.learner)
         self.state.call = self.learner.step
 
     def loss_curve(self, request: messages.LossCurve) -> tuple[float, ...]:
