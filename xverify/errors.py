@@ -3,6 +3,7 @@
 XverifyError                 one clear line for the user: what, where, both values, the next step
 ├── UsageError               exit 2: the command line, a file or a folder of the user cannot be used
 │   ├── SpecError            the model folder or its spec.py
+│   │   └── NoModel          the function of a model file returns something else
 │   └── WeightsError         a weight file, or weights that do not fit the model
 ├── NotWritten                exit 3: a file could not be written
 └── SubjectError             exit 3: one subject could not run; it becomes a row, and the other subjects go on
@@ -60,6 +61,12 @@ class UsageError(XverifyError):
 
 class SpecError(UsageError):
     """A model folder or its spec.py cannot be used."""
+
+
+class NoModel(SpecError):
+    """The function of a model file returns no model. ``status`` tells a worker's refusal for this reason from the others."""
+
+    status = "no-model"
 
 
 class WeightsError(UsageError):

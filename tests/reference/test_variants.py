@@ -178,11 +178,21 @@ def test_an_output_does_not_replace_a_file_that_a_subject_names(xverify, folder,
     assert (here / "mine.py").read_text() == OTHER_NAMES
 
 
-def test_a_value_that_is_no_model_is_told(xverify, folder):
-    (folder / "numpy-plain.py").write_text("def build():\n    return None\n")
-    done = xverify("run", folder, "--subjects", "numpy,numpy-plain", "--no-timing")
-    assert done.code == 3
-    assert "numpy-plain.py: build returns a value of type NoneType, which is no model" in done.out
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("None", "build returns None: end it with a return of the model"),
+        ("(1, 'a')", "build returns a tuple (int, str): return the model alone"),
+        ("Fraction", "build returns the class Fraction: return an object of it, Fraction(…)"),
+        ("3.0", "build returns a value of type float, which is no model of numpy"),
+    ],
+)
+@pytest.mark.parametrize("file", ["numpy-plain", "numpy"])
+def test_a_value_that_is_no_model_is_bad_input(xverify, folder, file, value, says):
+    (folder / f"{file}.py").write_text(f"from fractions import Fraction\ndef build():\n    return {value}\n")
+    done = xverify("run", folder, "--subjects", file, "--no-timing")
+    assert done.code == 2
+    assert f"{folder / file}.py: {says}" in done.err
 
 
 def test_a_sweep_finds_a_file_beside_its_own(xverify, folder, here):

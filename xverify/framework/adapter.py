@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ..errors import Failed, Unsupported
+from ..errors import Failed, NoModel, Unsupported
 from ..workload.code import BUILD, model_of
 from ..workload.spec import ModelFolder
 from .dropout import DropsOut
@@ -62,7 +62,10 @@ class Framework(Reference, DropsOut, RunsOwnStep):
         return self.define(source, options)
 
     def define(self, source: Source, options: Mapping[str, Any]) -> Any:
-        """Call ``build(**options)`` of the model file, or what a subject names there. Raises Failed when the file lacks it."""
+        """Call ``build(**options)`` of the model file, or what a subject names there.
+
+        Raises Failed when the file lacks it, and NoModel when it returns something else than a model.
+        """
         module = source.load()
         if source.project:
             made = model_of(module, source.title, source.function, options)
@@ -70,10 +73,26 @@ class Framework(Reference, DropsOut, RunsOwnStep):
             made = module.build(**options)
         else:
             raise Failed(f"{source.folder / source.title} defines no build(**options)")
-        if type(made).__module__ == "builtins" and not callable(made):
-            kind = type(made).__name__
-            raise Failed(f"{source.title}: {source.function} returns a value of type {kind}, which is no model")
+        if not self.is_model(made):
+            raise self.no_model(source, made)
         return made
+
+    def is_model(self, made: Any) -> bool:
+        """Whether a value that a model file returns can be a model."""
+        return not isinstance(made, type) and (type(made).__module__ != "builtins" or callable(made))
+
+    def no_model(self, source: Source, made: Any) -> NoModel:
+        """The error for a value of the model file that is no model."""
+        place, kind = f"{source.folder / source.title}: {source.function} returns", type(made)
+        if made is None:
+            return NoModel(f"{place} None: end it with a return of the model")
+        if isinstance(made, type):
+            return NoModel(f"{place} the class {made.__name__}: return an object of it, {made.__name__}(…)")
+        if isinstance(made, tuple | list):
+            kinds = ", ".join(type(each).__name__ for each in made[:4]) + ", …" * (len(made) > 4)
+            return NoModel(f"{place} a {kind.__name__} ({kinds}): return the model alone")
+        where = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        return NoModel(f"{place} a value of type {where}{kind.__name__}, which is no model of {self.name}")
 
     def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         self.weights_module.to_model(model, arrays)

@@ -61,7 +61,7 @@ class Hello:
 class Refusal:
     """The answer of a worker that cannot do what a request asks.
 
-    status: the ``status`` of a subclass of errors.SubjectError.
+    status: the ``status`` of a subclass of errors.SubjectError, or of errors.NoModel.
     reason: one sentence.
     """
 

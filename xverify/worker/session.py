@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from ..errors import Failed, SubjectError, XverifyError, first_line, full_disk
+from ..errors import Failed, NoModel, SubjectError, XverifyError, first_line, full_disk
 from ..messages import Stop, codec, lifeline
 from ..messages.codec import Hello, MessageError, Refusal, ReplyType, Request
 from .building import Building
@@ -71,7 +71,7 @@ class Session:
         """Do what a request asks, and convert every exception to a refusal."""
         try:
             return self.ask(request)
-        except SubjectError as error:
+        except (SubjectError, NoModel) as error:
             return Refusal(error.status, str(error))
         except XverifyError as error:
             return Refusal("failed", str(error))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from xverify.errors import Failed
 from xverify.framework.adapter import Array, Source
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import BoundStep, Step
@@ -61,14 +60,12 @@ class Adapter(Jax):
 
         self.flax, self.nnx = flax, nnx
 
+    def is_model(self, made: Any) -> bool:
+        return isinstance(made, self.nnx.Module)
+
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         self.jax.config.update("jax_enable_x64", float64)  # without this setting, arrays of 64 bits become arrays of 32
         model = self.define(source, options)
-        if not isinstance(model, self.nnx.Module):
-            raise Failed(
-                f"{source.folder / source.title}: {source.function}() returns a "
-                f"{type(model).__module__}.{type(model).__name__}, and xverify runs a flax.nnx.Module"
-            )
         model.eval()
         if float64:
             self._widen(model)

@@ -83,6 +83,9 @@ class Adapter(TrainsOnTorch, Framework):
             return "the model takes no images: channels_last is a memory order of N,C,H,W tensors"
         return super().refuses(folder, mode)
 
+    def is_model(self, made: Any) -> bool:
+        return isinstance(made, self.torch.nn.Module)
+
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         from xverify.frameworks.torch.on_disk import parameters_on_disk
 
