@@ -18,9 +18,9 @@ framework. Its faults.toml has
     steps = 20             # optional: the fault does not show in three steps, but in so many
     hidden = "why"         # optional: why the fault changes no loss, no weight and no state; its row must be EQUAL
 
-Every right port must be EQUAL, or DRIFT by what [drift] names, in three steps and in twenty. Every fault that is not hidden must
-be DIFFERENT, or INVALID, at its place, and not explained wrongly. Otherwise the exit code is 1. Right ports are checked by
-``xverify.run``. For faults, the reference is computed once for each kind and number of steps.
+Every right port must be EQUAL, or DRIFT by what [drift] names alone, in three steps and in twenty; both are counted as EQUAL. Every
+fault that is not hidden must be DIFFERENT, or INVALID, at its place, and not explained wrongly. Otherwise the exit code is 1. Right
+ports are checked by ``xverify.run``. For faults, the reference is computed once for each kind and number of steps.
 """
 
 from __future__ import annotations
@@ -147,6 +147,7 @@ class Faults:
             try:
                 error, training = self._judging(port, fault)(folder)
             except XverifyError as failed:
+                self.close()
                 return Counter(faults=1, visible=int(not fault.hidden)) + not_run(failed, head, begun)
         counts, wrong = judge_fault(error, training, fault)
         ports.tell(head, wrong, f"{error.verdict}: {error.reason or ''}", time.monotonic() - begun)

@@ -18,7 +18,7 @@ import ports  # noqa: E402
 import steps  # noqa: E402
 
 KINDS = ports.ports(steps.TESTS / "steps")
-SAMPLE = ("simclr", "ctc")  # in TensorFlow, which `make` installs
+SAMPLE = ("simclr", "dcgan")  # in TensorFlow, which `make` installs
 FAULT = ports.Fault("jax", "a", "b", "step", at="^update, step 1: .*'adam'", says="beta1 0.9")
 WEIGHT = (
     "fc.weight (optimizer 'adam'): its error after the step is in its worst group of values 1.2e+03 x its noise floor"
