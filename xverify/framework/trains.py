@@ -12,6 +12,7 @@ from ..workload.losses import Loss
 from ..workload.operations import Operations
 from ..workload.optimizers import Optimizer
 from .capture import TrainingRecorder, recording
+from .checkpoint import Checkpoint
 from .layered import ShowsLayers
 from .runner import Array
 from .structures import only_output
@@ -69,6 +70,10 @@ class Trains(ShowsLayers):
         Raises Unsupported when the framework cannot do that.
         """
         raise Unsupported(f"the adapter of {self.name} does not support training")
+
+    def checkpoint(self) -> Checkpoint:
+        """The file in which the users of the framework keep weights and optimizer state."""
+        raise Unsupported(f"the adapter of {self.name} reads and writes no optimizer state")
 
     def loss(self, outputs: Any, targets: Any) -> Any:
         """The loss of a training step as a native scalar. targets: the last entry of a Batch."""

@@ -12,6 +12,7 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Activations, Array, Framework, Names, OpenAxes, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
+from xverify.framework.checkpoint import Checkpoint
 from xverify.framework.outline import Outlined
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
@@ -209,6 +210,11 @@ class Adapter(TrainsOnTorch, Framework):
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         kind = MixedLearner if optimizer.recipe.is_mixed else Learner
         return kind(self, model, mode, batch, optimizer)
+
+    def checkpoint(self) -> Checkpoint:
+        from xverify.frameworks.torch.checkpoint import TorchCheckpoint
+
+        return TorchCheckpoint()
 
     def own_step(self, step: Step, mode: str) -> Step:
         if mode != "eager":
