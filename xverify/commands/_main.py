@@ -77,7 +77,8 @@ class Command:
 
 def commands() -> dict[str, Command]:
     """All commands by name."""
-    return {path.stem: Command(path) for path in sorted(Path(__file__).parent.glob("[!_]*.py"))}
+    paths = sorted(Path(__file__).parent.glob("[!_]*.py"), key=lambda path: path.stem)
+    return {path.stem: Command(path) for path in paths}
 
 
 class TopParser(Parser):
