@@ -52,15 +52,15 @@ COLUMNS = (
 )
 # What a report says of every difference; what else it says is an explanation.
 WEIGHT = r"\S+( \(optimizer '[^']*'\))?"
-FACTS = (
+FACTS = (  # in this order: one fact may contain another
     r"^[\w ]+, step \d+: ",
+    r"loss '\w+' is \S+; the reference's is \S+, .*? its noise floor away",
     WEIGHT
     + r": (its error after the step|the error of the gradient that its optimizer is given) is .*? its noise floor",
     WEIGHT + r" is (not changed by the step|changed by the step; the reference's step leaves it as it is)",
     WEIGHT + r" is (changed by rounding alone|\S+; the reference's is \S+)",
     r"\d+ other values? of the state differs?",
     r", and it differs before the step, too",
-    r"loss '\w+' is \S+; the reference's is \S+, .*? its noise floor away",
     r"only weights (that loss '\w+' trains|of optimizer '\w*') differ",
     r"the gradients that its optimizer is given agree, so the optimizer differs",
     r"the step changes no weight",
