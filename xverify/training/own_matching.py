@@ -50,9 +50,10 @@ def match(own: Side, right: Side, fused: Mapping[str, tuple[str, ...]]) -> Match
 
     fused: weight of the subject -> the reference's weights whose sum it is.
     """
-    left_out = {each.path: each.says for each in (*right.entries, *own.entries) if each.says}
-    free = {each.path: each for each in own.entries if not each.says}
-    wanted = {each.path: each for each in right.entries if not each.says}
+    says = {each.key: each.says for each in (*own.entries, *right.entries) if each.says}
+    left_out = {each.path: says[each.key] for each in (*own.entries, *right.entries) if each.key in says}
+    free = {each.path: each for each in own.entries if each.key not in says}
+    wanted = {each.path: each for each in right.entries if each.key not in says}
     found: list[Pair] = []
 
     def take(pairs: Iterable[Pair]) -> None:
@@ -82,7 +83,7 @@ def match(own: Side, right: Side, fused: Mapping[str, tuple[str, ...]]) -> Match
     equal = [pair for pair in equal if pair.own.path in free and pair.right[0].path in wanted]
     take(_only(equal, lambda _: True))
     doubtful = {each.path for pair in equal for each in (pair.own, *pair.right)}
-    for left, other in ((wanted, own), (free, right)):
+    for left, other in ((free, right), (wanted, own)):
         for path in left:
             left_out.setdefault(path, (AMBIGUOUS if path in doubtful else NO_PARTNER).format(other.name))
     order = {each.path: place for place, each in enumerate(right.entries)}
