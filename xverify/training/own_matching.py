@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,11 +83,14 @@ def match(own: Side, right: Side, fused: Mapping[str, tuple[str, ...]]) -> Match
     equal = [pair for pair in equal if pair.own.path in free and pair.right[0].path in wanted]
     take(_only(equal, lambda _: True))
     doubtful = {each.path for pair in equal for each in (pair.own, *pair.right)}
-    for left, other in ((free, right), (wanted, own)):
-        for path in left:
-            left_out.setdefault(path, (AMBIGUOUS if path in doubtful else NO_PARTNER).format(other.name))
+    left_out |= _without_partner(free, right.name, doubtful) | _without_partner(wanted, own.name, doubtful)
     order = {each.path: place for place, each in enumerate(right.entries)}
     return Matched(tuple(sorted(found, key=lambda pair: order[pair.right[0].path])), left_out)
+
+
+def _without_partner(paths: Iterable[str], other: str, doubtful: Collection[str]) -> dict[str, str]:
+    """Path -> why it has no partner in the other state. doubtful: those of which several begin with equal values."""
+    return {path: (AMBIGUOUS if path in doubtful else NO_PARTNER).format(other) for path in paths}
 
 
 def _fused(
