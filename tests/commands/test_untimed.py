@@ -84,7 +84,7 @@ def test_a_random_subject_is_invalid(xverify, tmp_path):
 
 @pytest.mark.parametrize(
     "option",
-    [("--rerun", 4), ("--warmup", 0), ("--effort", "standard"), ("--task", "train", "--time-input")],
+    [("--rerun", 4), ("--warmup", 0), ("--task", "train", "--time-input")],
     ids=lambda option: option[-1] if option[0] == "--task" else option[0],
 )
 def test_options_of_timing_are_refused(xverify, folder, option):
@@ -92,6 +92,26 @@ def test_options_of_timing_are_refused(xverify, folder, option):
     flag = next(word for word in reversed(option) if str(word).startswith("--"))
     assert done.code == 2
     assert f"{flag} says how subjects are timed, and --no-timing that they are not" in done.err
+
+
+@pytest.mark.parametrize("effort", ["quick", "standard", "rigorous"])
+def test_an_effort_says_how_much_is_compared_and_nothing_of_timing(xverify, folder, effort):
+    done = xverify("run", folder, "--subjects", "numpy,swapped", "--no-timing", "--effort", effort)
+    assert done.code == 1, done.err
+    assert [row["error"]["verdict"] for row in done.result["rows"]] == ["IDENTICAL", "DIFFERENT"]
+    assert [row["speed"] for row in done.result["rows"]] == [None, None]
+    assert (done.result["settings"]["effort"], done.result["noise"]["rounds"]) == (effort, 0)
+    assert "speed not measured, as --no-timing asks" in done.out
+
+
+@pytest.mark.slow
+def test_an_effort_says_how_many_training_steps_are_checked_without_timing(xverify):
+    run = ("run", "mlp", "--task", "train", "--subjects", "torch:eager", "--no-timing", "--effort")
+    for effort, steps, curve in (("quick", {0, 2}, 10), ("standard", {0, 1, 2, 5, 20}, 50)):
+        [row] = xverify(*run, effort).result["rows"]
+        assert {check["step"] for check in row["training"]["checks"]} == steps
+        assert len(row["training"]["curve"]["losses"]) == curve
+        assert row["speed"] is None
 
 
 def test_resume_is_refused(xverify, folder, tmp_path):

@@ -125,7 +125,10 @@ class CheckSettings:
     time: bool = option(
         False, "also time the files, after their verdicts and in alternation, and measure their memory", group=TIMING
     )
-    effort: str | None = reused("effort", group=TIMING, default=None, unset="quick")
+    effort: str | None = reused(
+        "effort", group=TIMING, default=None, unset="quick",
+        help="quick: one process run, no verdict on speed; standard: 6 to 12; rigorous: 12 to 20",
+    )  # fmt: skip
     warmup: int | None = reused("warmup", group=TIMING)
     rerun: int | None = reused("rerun", group=TIMING)
     pin: Sequence[int] = reused("pin", group=TIMING, help="cores that the timed runtimes may use, e.g. 0,1")

@@ -8,12 +8,13 @@ step from equal weights, and from states that differ by no more than rounding.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from ..framework.own_step import Step, Update, numbered
 from ..verdict.limits import UNIT
 from ..weights import npz
 from ..weights.canonical import Array
+from ..workload.probe import STATISTICS
 from .arithmetic import float64_arithmetic
 from .operations import perturbed_arithmetic
 from .perturbation import Noise
@@ -32,8 +34,10 @@ from .replaced import hooked, replaced
 from .structures import as_float32, as_float64
 from .training_step import perturbed_layers
 
+SEARCH_SECONDS = 2.0  # that the reference may train to find a further step that changes a parameter
 Batch = Mapping[str, Tensor]
 Arrays = dict[str, Array]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -129,29 +133,54 @@ class Steps:
                     returned = step(batch)
                 losses = {name: float(value) for name, value in returned.items()}
                 own = [
-                    Update(each.optimizer, {code.names[name]: array for name, array in each.gradients.items()})
+                    replace(each, gradients={code.names[name]: array for name, array in each.gradients.items()})
                     for each in updates
                 ]
                 yield replace(_taken(losses, before, code.read(model), own, optimizers, backwards), held=reader.read())
 
-    def trajectory(self, folder: Path) -> list[str]:
+    def trajectory(self, folder: Path, steps: int, updates: int) -> list[str]:
         """Train in float32 from the weights of the first file, which is the only one.
 
-        Returns the file of the weights before each step. Raises Failed for NaN.
+        Returns the file of the weights before each step. Raises Failed for NaN, and where no step changes a parameter.
+
+        steps: their number; the batches are as many as may be made. updates: steps that must change a parameter. With fewer, more
+        steps are made: for the first such step up to the last batch, for another one until SEARCH_SECONDS are over.
         """
-        files, model = [self.files[0]], self.code.build(False)
+        files, model, changing, begun = [self.files[0]], self.code.build(False), list[int](), time.monotonic()
         self.code.load(model, self.files[0])
         step, _, _ = self.code.start(model)
+        before = self.code.read(model)
         for number, batch in enumerate(self.batches):
+            slow = bool(changing) and time.monotonic() - begun > SEARCH_SECONDS
+            if number >= steps and (slow or len(changing) >= updates):
+                break
+            if number:
+                files.append(str(folder / f"own-{number}.npz"))
+                npz.save_file(before, Path(files[-1]))
             losses = step({name: as_float32(tensor) for name, tensor in batch.items()})
             check_losses({name: float(value) for name, value in losses.items()}, number)
-            if number + 1 < len(self.batches):
-                path = folder / f"own-{number + 1}.npz"
-                after = {name: array.astype(np.float32) for name, array in self.code.read(model).items()}
-                check_weights(after, number)
-                npz.save_file(after, path)
-                files.append(str(path))
-        return files
+            after = {name: array.astype(np.float32) for name, array in self.code.read(model).items()}
+            check_weights(after, number)
+            if any(not np.array_equal(array, before[name]) for name, array in parameters(after).items()):
+                changing.append(number)
+            before = after
+        if not changing:
+            raise Failed(no_update(len(files)))
+        return files[: max(steps, changing[-1] + 1)]
+
+
+def parameters(weights: Mapping[str, Value]) -> dict[str, Value]:
+    """What belongs to the weights that are no running statistics. weights: by canonical name."""
+    return {name: value for name, value in weights.items() if not name.endswith(STATISTICS)}
+
+
+def no_update(steps: int) -> str:
+    """Why a step of the reference cannot be used that changes no parameter when it is called this many times."""
+    return (
+        f"train_step of the reference changes no weight in {steps} {'steps' if steps > 1 else 'step'}: compute the gradients, and "
+        "call the step of an optimizer that has the model's parameters; where it makes an update in every k-th call only, give 2 k "
+        "steps or more with --steps"
+    )
 
 
 def check_losses(losses: Mapping[str, float], number: int) -> None:
@@ -203,11 +232,10 @@ def _taken(
     changes = {name: array.astype(np.float64) - before[name] for name, array in after.items()}
     taken = Taken(losses, after, changes, numbered([update.gradients for update in updates]))
     for index, update in enumerate(updates):
-        rates = [group.get("lr") for group in getattr(update.optimizer, "param_groups", ())]
         for name in update.gradients:
             taken.optimizers[name] = names.get(id(update.optimizer), type(update.optimizer).__name__)
-            if len(rates) == 1 and isinstance(rates[0], float):
-                taken.rates[name] = rates[0]
+            if update.rate is not None:
+                taken.rates[name] = update.rate
             taken.backwards.setdefault(name, []).extend(value for place, value in backwards if place == index)
     return taken
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..verdict.own_step import OwnStepTruth, StateEntry
 from .codec import Request
@@ -15,6 +16,11 @@ class PrepareOwnStep(Request[TrainingPrepared]):
     """Make the user's step in this mode, and time two calls. The fields are those of PrepareTraining."""
 
     training: _PrepareTraining
+
+
+def step_file(path: str | Path, number: int) -> Path:
+    """The file of one of the steps that TakeOwnSteps writes. path: of the request."""
+    return Path(f"{path}-{number}.npz")
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,9 @@ class OwnStepsTaken:
 class TakeOwnSteps(Request[OwnStepsTaken]):
     """Make a step from the weights of each file, with a new state; see replay.own_step.
 
-    path: the file for the results "step/weight/name" and, where they are watched, "step/gradient/n/name". Where they are not, the
-        state after each step is in a file beside it, see ``state_file``; that before the first has the number START.
+    path: the beginning of the names of the files: ``step_file`` of each step gets the results "step/weight/name" and, where they
+        are watched, "step/gradient/n/name". Where they are not, ``state_file`` of each step gets the state after it; that before
+        the first has the number START.
     watched: whether to make the steps eagerly, and to list what the optimizers are given.
     """
 
@@ -50,13 +57,16 @@ class TrainOwnSteps(Request[tuple[str, ...]]):
 
     The reply has the file of the weights before each step.
 
-    inputs: an array file of batches.
+    inputs: an array file of batches. steps: number of steps. updates: number of them that must change a parameter: with fewer, up
+        to ``most`` steps are made; see float64.own_step.Steps.trajectory.
     """
 
     weights: str
     inputs: str
     steps: int
     folder: str
+    updates: int
+    most: int
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,7 @@ class ExplainOwnStep(Request[tuple[str, str]]):
     The reply is (a clause for the report, the name of a known difference of frameworks); the first is "" when no known mistake does
     it, and the second is "" for a mistake.
 
-    weights: of the steps up to the one that differs. taken: the file of the port's steps. exact: the folder of the exact arrays.
+    weights: of the steps up to the one that differs. taken: the file of the port's last step. exact: the folder of the exact arrays.
     floors: weight -> rms of its noise, of the weights that the mistake must explain.
     place: where the mistake is: see replay.own_mistakes.PLACES. optimizer: the one that updates these weights; "" if not known.
     variant: whether the port has the variant of WriteOwnVariant.

@@ -33,7 +33,10 @@ from . import variants
 from .subjects import choose
 
 # Settings of the step that xverify makes. They have no meaning where the model files make the step.
-OF_A_MADE_STEP = ("match_optimizer", "steps", "seeds", "dropout_masks")
+OF_A_MADE_STEP = ("match_optimizer", "dropout_masks")
+MOST_OWN_STEPS = (
+    1000  # of the model files that are compared: each is made five times, in float64, and has arrays on the disk
+)
 
 
 def resolve(
@@ -164,6 +167,11 @@ def _check_own_step(asked: RunSettings, folder: ModelFolder) -> None:
         raise UsageError(
             f"--{given[0].replace('_', '-')} has no effect on {folder.name}: its files make the whole step (train_step), with the "
             "optimizers of train_state; set it there"
+        )
+    if own and (asked.steps or 0) > MOST_OWN_STEPS:
+        raise UsageError(
+            f"--steps {asked.steps}: the files of {folder.name} make the whole step (train_step), and every step is compared; "
+            f"name {MOST_OWN_STEPS} steps at most"
         )
     if own and folder.spec.training:
         raise UsageError(

@@ -68,7 +68,7 @@ def run_port(
     if strange is not None:
         raise TypeError(f"unknown setting {strange!r}{nearest(strange, known)}")
     keep_frameworks()
-    settings.setdefault("no_timing", not any(settings.get(name) for name in OF_TIMING))
+    settings.setdefault("no_timing", not any(settings.get(name) for name in (*OF_TIMING, "effort")))
     try:
         place = _place_of_the_test()
         folder = place / model

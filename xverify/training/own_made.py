@@ -31,6 +31,8 @@ class Made:
     exact: "after/name", "change/name" and "gradient/n/name", and the rms of the noise of each value: "noise/change/name" and
         "noise/gradient/n/name". truth: sizes and noise floors of these.
     fused_parameters: see Framework.fused_parameters.
+    since: "n/name" of an update -> the first step after the reference's update before it. With accumulated gradients, an update
+        has those of all steps since then.
     """
 
     number: int
@@ -40,6 +42,7 @@ class Made:
     exact: Arrays
     truth: OwnStepTruth
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
 
     def weights(self, statistics: bool) -> list[Weight]:
         """The weights after the step: parameters, or running statistics; in the order in which the reference updates them."""
@@ -176,10 +179,10 @@ class Gradients:
 
 
 def compare_gradients(made: Made) -> Gradients:
-    """Compare what the optimizers were given, update by update."""
+    """Compare what the optimizers were given, update by update. Where the reference makes no update, there is nothing to compare."""
     prefix = f"{made.number}/gradient/"
-    found = {key.removeprefix(prefix): key for key in made.watched if key.startswith(prefix)}
-    if not found:
+    found = {key.removeprefix(prefix) for key in made.watched if key.startswith(prefix)}
+    if not found or not made.truth.gradient_sizes:
         return Gradients()
     own = {part: name for name, parts in made.fused_parameters.items() for part in parts}
     differing, factors, compared = dict[str, str](), dict[str, float](), 0
@@ -194,7 +197,7 @@ def compare_gradients(made: Made) -> Gradients:
         if f"{count}/{name}" not in found:
             differing[name] = f"{made.whose(name)} is given to {_times(count)} in a step: {_updates(made, key)}"
             continue
-        gradient = made.watched[found[f"{count}/{name}"]].astype(np.float64)
+        gradient = _given(made, f"{count}/{name}", made.since.get(key, made.number), exact)
         if gradient.shape != exact.shape:
             differing[name] = f"{made.whose(name)}: its gradient has shape {gradient.shape}, not {exact.shape}"
             continue
@@ -215,6 +218,20 @@ def compare_gradients(made: Made) -> Gradients:
         limits={key: each.limit() for key, each in judged.items()},
         worst_limit=max((each.worst_limit() for each in judged.values()), default=None),
     )
+
+
+def _given(made: Made, key: str, since: int, exact: Array) -> Array:
+    """The gradient that an optimizer is given in an update.
+
+    An optimizer that accumulates by itself, such as one of Keras with gradient_accumulation_steps, is given that of each step
+    since the update before. Then it is the mean or the sum of these, where that is nearer to the exact one.
+    """
+    keys = [f"{number}/gradient/{key}" for number in range(since, made.number + 1)]
+    given = [made.watched[each].astype(np.float64) for each in keys if each in made.watched]
+    if len(given) < max(2, len(keys)) or given[-1].shape != exact.shape:
+        return given[-1]
+    total = np.sum(given, axis=0)
+    return min((given[-1], total, total / len(given)), key=lambda gradient: rms(gradient - exact))
 
 
 def _times(count: str) -> str:

@@ -6,6 +6,8 @@ optimizers keep the state that their own steps before have left.
 
 from __future__ import annotations
 
+import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import messages
+from ..errors import UsageError
 from ..messages.own_step import (
     ComputeOwnTruth,
     ExplainOwnStep,
@@ -20,6 +23,7 @@ from ..messages.own_step import (
     TakeOwnSteps,
     TrainOwnSteps,
     WriteOwnVariant,
+    step_file,
 )
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Check, Error, Training
@@ -42,7 +46,12 @@ from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_up
 from .parity import LONG_STEP
 from .step import Distance
 
-STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared
+STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared, without --steps
+UPDATES = 2  # compared steps that must change a weight, where steps are short; otherwise one
+# Bytes of each value of the weights in a step: weights before it, exact weights after it, changes and gradients and the noise of
+# two; and of each subject, weights after its timed and its watched step, and gradients.
+BYTES, BYTES_OF_SUBJECT = 4 + 3 * 8 + 2 * 4, 3 * 4
+MOST_STEPS = 32  # that are compared without --steps, where too few of the first ones change a weight
 VARIANT = "eps-hat"  # a key of optimizers.VARIANTS
 EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of replay.own_step, in a module that needs no torch
 RANDOM = (
@@ -68,6 +77,7 @@ class OwnStepParity:
         self.request, self.worker, self.space = process.request, process.worker, process.space
         self.layers: tuple[str, ...] = ()
         self.files: tuple[str, ...] = ()
+        self.few = False  # whether steps are so long that little is done
         self.truths: tuple[OwnStepTruth, ...] = ()
         self.random = ""
         self._coarse: tuple[OwnStepTruth, ...] = ()
@@ -78,19 +88,24 @@ class OwnStepParity:
         """Train the reference, and compute its steps in float64.
 
         seconds: duration of a step of the reference; 0.0 when it is not known. left: seconds until --max-seconds is over.
-        Raises Failed when the reference's step cannot be used.
+        Raises Failed when the reference's step cannot be used, and UsageError when the disk has no space for so many steps.
         """
-        count = STEPS[self.request.effort]
-        few = (self.request.effort == "quick" and seconds > LONG_STEP) or (left is not None and left < 20 * seconds)
+        asked = self.request.steps
+        quick = self.request.effort == "quick" and not asked
+        self.few = (quick and seconds > LONG_STEP) or (left is not None and left < 20 * seconds)
+        if asked:
+            self._check_space(asked)
         self.process.phase("its own training steps in float32, then in float64, and their noise")
         question = TrainOwnSteps(
             weights=str(self.prepared.weights),
             inputs=str(self.prepared.training),
-            steps=1 if few else count,
+            steps=1 if self.few else asked or STEPS[self.request.effort],
             folder=str(self.space),
+            updates=1 if asked or self.few else UPDATES,
+            most=asked or MOST_STEPS,
         )
         self.files = self.worker.ask(question)
-        reply = self.worker.ask(self._truth(self.space, once=few))
+        reply = self.worker.ask(self._truth(self.space, once=self.few))
         self.truths = reply.truths
         if reply.random:
             self.random = (
@@ -99,6 +114,17 @@ class OwnStepParity:
             )
         elif self.prepared.random:
             self.random = self.prepared.random
+
+    def _check_space(self, steps: int) -> None:
+        """Raise UsageError where the temporary folder has no space for the arrays of so many steps."""
+        values = sum(math.prod(shape) for shape in self.prepared.shapes.values())
+        needed = steps * values * (BYTES + len(self.request.subjects) * BYTES_OF_SUBJECT)
+        free = shutil.disk_usage(self.space).free
+        if needed > free:
+            raise UsageError(
+                f"--steps {steps}: the arrays of these steps need {needed / 1e9:.3g} GB, and {self.space.parent} has "
+                f"{free / 1e9:.3g} GB left: name fewer steps, or set TMPDIR to a larger disk"
+            )
 
     def prepare_more(self, left: float | None) -> None:
         """Nothing: --seeds and --dropout-masks are refused for such a step."""
@@ -180,14 +206,21 @@ class OwnStepParity:
         state: StateCoverage,
     ) -> list[Check]:
         """The checks of one step. coverage, state: get what was judged. distance: gets the changes."""
+        since = {key: self._since(key, number) for key in self.truths[number].gradient_sizes}
         made = Made(
             number=number,
             losses=observed.timed.losses[number],
-            taken=npz.OnDisk(_file(learner, "timed")),
-            watched=npz.OnDisk(_file(learner, "watched")),
+            taken=npz.OnDisk(step_file(_file(learner, "timed"), number)),
+            watched=npz.OnDisk(
+                *(
+                    step_file(_file(learner, "watched"), each)
+                    for each in range(min(since.values(), default=number), number + 1)
+                )
+            ),
             exact=self._exact(self.space, number),
             truth=self.truths[number],
             fused_parameters=learner.fused_parameters,
+            since=since,
         )
         update, statistics = Weights.of(made, False), Weights.of(made, True)
         if update.broken or statistics.broken:
@@ -205,6 +238,11 @@ class OwnStepParity:
         checks = self._checks(learner, made, update, statistics, variant)
         known = known_differences(checks, update, statistics)
         return [*checks, held.check(number, known, follows)] if held.known else checks
+
+    def _since(self, key: str, number: int) -> int:
+        """The first step after the reference's update with this gradient that comes before the one of a step."""
+        earlier = (step for step in reversed(range(number)) if key in self.truths[step].gradient_sizes)
+        return next(earlier, -1) + 1
 
     def _checks(self, learner: Learner, made: Made, update: Weights, statistics: Weights, variant: str) -> list[Check]:
         """The checks of one step, of which the weights have been compared. variant: see ``_with_variant``."""
@@ -252,7 +290,7 @@ class OwnStepParity:
             folder.mkdir(exist_ok=True)
             self.process.phase(f"its own steps with the variant {VARIANT}")
             question = WriteOwnVariant(
-                self.files, str(self.prepared.training), str(folder), self.request.seed, once=len(self.files) == 1
+                self.files, str(self.prepared.training), str(folder), self.request.seed, once=self.few
             )
             self._variant = self.worker.ask(question)
         return self._variant
@@ -265,7 +303,7 @@ class OwnStepParity:
             question = ExplainOwnStep(
                 weights=self.files[: made.number + 1],
                 inputs=str(self.prepared.training),
-                taken=str(_file(learner, "timed")),
+                taken=str(step_file(_file(learner, "timed"), made.number)),
                 exact=str(self.space / VARIANT if variant else self.space),
                 floors=weights.floors(made),
                 place=place,
@@ -284,7 +322,7 @@ class OwnStepParity:
         if not failing and not held.failing:
             return ""
         self._drive(learner, "again")
-        again = npz.OnDisk(_file(learner, "again"))
+        again = npz.OnDisk(step_file(_file(learner, "again"), number))
         for each in failing:
             apart = rms(again[f"{number}/weight/{each.name}"].astype(np.float64) - each.found)
             if apart > 0.1 * each.compared.residual:
@@ -357,5 +395,5 @@ def _of_parameters(sizes: Mapping[str, float]) -> dict[str, float]:
 
 
 def _file(learner: Learner, what: str) -> Path:
-    """The file of the steps of a subject."""
-    return learner.worker.folder / f"own-steps-{what}.npz"
+    """The beginning of the names of the files of the steps of a subject."""
+    return learner.worker.folder / f"own-steps-{what}"

@@ -116,6 +116,10 @@ class Weights:
         """The check of these weights with this verdict."""
         judged = [each for each in self.every if not each.rounding_alone]
         moved = [each for each in judged if each.size]
+        if not self.failing and not any(
+            each.size for each in self.every
+        ):  # as between updates with accumulated gradients
+            return Check(self.name, made.number, verdict, 0.0, says, difference, len(judged), len(self.every))
         if not moved and verdict <= Verdict.EQUAL:
             return Check(self.name, made.number, Verdict.UNTESTED, says=VAGUE, known=len(self.every))
         of_all, of_groups = ([get(each.compared) for each in self.every] for get in (_ratio, _group_ratio))

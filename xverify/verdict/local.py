@@ -233,7 +233,8 @@ class _Groups:
         if not known.all():
             rows, y, z, s, places = (array[known] for array in (rows, y, z, s, places))
         self.determined += rows.size
-        amounts = (y > 0).astype(np.float64), np.square(z), np.square(s), np.square(y)
+        with np.errstate(over="ignore"):  # an error beside exact values that are all 0 may be of any size
+            amounts = (y > 0).astype(np.float64), np.square(z), np.square(s), np.square(y)
         self._sum(0, rows, amounts)
         for index, (length, stride) in enumerate(self.axes, start=1):
             self._sum(index, rows * length + places // stride % length, amounts)

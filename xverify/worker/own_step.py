@@ -69,7 +69,6 @@ class OwnStepSession(Group):
         if not request.watched:
             npz.save_file(reader.read().arrays, state_file(Path(request.path), START))
         names = {id(optimizer): name for name, optimizer in optimizers.items()}
-        arrays = dict[str, Array]()
         losses, updated = list[dict[str, float]](), dict[str, str]()
         for number, file in enumerate(request.weights):
             state.write_weights(state.model, npz.OnDisk(Path(file)))
@@ -78,18 +77,17 @@ class OwnStepSession(Group):
                 framework.wait(returned)
                 framework.wait(())
             losses.append({name: self._number(value) for name, value in returned.items()})
-            for name, array in state.canonical_arrays(framework.save_weights(state.model)).items():
-                arrays[f"{number}/weight/{name}"] = np.asarray(array, np.float32)
             if not request.watched:
                 now = reader.read()
                 held.append(now.entries)
                 npz.save_file(now.arrays, state_file(Path(request.path), number))
+            after = state.canonical_arrays(framework.save_weights(state.model))
+            arrays = {f"{number}/weight/{name}": np.asarray(array, np.float32) for name, array in after.items()}
             gradients = [state.canonical_arrays(each.gradients) for each in updates]
             arrays |= {f"{number}/gradient/{key}": array for key, array in numbered(gradients).items()}
             for update, given in zip(updates, gradients):
                 updated |= dict.fromkeys(given, names.get(id(update.optimizer), type(update.optimizer).__name__))
-        Path(request.path).unlink(missing_ok=True)  # a process that has mapped the earlier file keeps its content
-        npz.save_file(arrays, Path(request.path))
+            npz.save_file(arrays, messages.step_file(request.path, number))
         return OwnStepsTaken(tuple(losses), updated, tuple(held))
 
     def _start(self, mode: str) -> tuple[Step, Natives, StateReader]:

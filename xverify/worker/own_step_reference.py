@@ -26,8 +26,8 @@ class OwnStepReference(Group):
 
     def train(self, request: messages.TrainOwnSteps) -> tuple[str, ...]:
         """Train in float32; see float64.own_step.Steps."""
-        steps = self._steps([request.weights], request.inputs, request.steps)
-        return tuple(steps.trajectory(Path(request.folder)))
+        steps = self._steps([request.weights], request.inputs, request.most)
+        return tuple(steps.trajectory(Path(request.folder), request.steps, request.updates))
 
     def truth(self, request: messages.ComputeOwnTruth) -> OwnTruthComputed:
         """Make the steps in float64, and measure their noise; see float64.own_truth.truths."""

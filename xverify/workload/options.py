@@ -34,7 +34,7 @@ OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "lion", "adafactor")
 MOST_THREADS = max(1024, 16 * (os.cpu_count() or 1))  # a receipt may come from a machine with more cores
 MOST_STEPS = 10**6  # each has a place in memory
 MOST_GB = 10**9
-OF_TIMING = ("effort", "warmup", "rerun", "time_input")  # settings that have no meaning with no_timing
+OF_TIMING = ("warmup", "rerun", "time_input")  # settings that have no meaning with no_timing
 
 
 def _cores(text: str) -> tuple[int, ...]:
@@ -96,11 +96,14 @@ class CommonSettings:
         None, "make exactly N timed calls", group=HOW, metavar="N", least=1, unset="as many as fit the time"
     )
     no_timing: bool = option(
-        False, "give the verdict alone: no warm-up, no timed calls, no speed and no memory", group=HOW
+        False,
+        "give the verdict alone: no warm-up, no timed calls, no speed and no memory; --effort says how many steps are checked",
+        group=HOW,
     )
     effort: str = option(
         "quick",
-        "quick: one process run, no verdict on speed; standard: 6 to 12; rigorous: 12 to 20",
+        "quick: one process run, no verdict on speed; standard: 6 to 12; rigorous: 12 to 20; with --no-timing always one. Above "
+        "quick, more training steps are checked",
         group=HOW, metavar="EFFORT", choices=EFFORTS,
     )  # fmt: skip
     max_seconds: float | None = option(
