@@ -47,13 +47,13 @@ def test_every_mistake_of_training_code_is_caught_and_named(scored, model, frame
 
 def test_a_mistake_that_a_later_step_shows_is_caught_where_steps_are_slow(monkeypatch):
     from xverify.mutation import training
-    from xverify.training import parity
+    from xverify.training import curve
 
     def chosen(*given):
         return tuple(each for each in real(*given) if each.kind == "schedule a step behind")
 
     real = training.recipe_mistakes
-    monkeypatch.setattr(parity, "LONG_STEP", 0.0)
+    monkeypatch.setattr(curve, "LONG_STEP", 0.0)
     monkeypatch.setattr(training, "recipe_mistakes", chosen)
     for others in ("MISTAKES", "PRECISION_MISTAKES"):
         monkeypatch.setattr(training, others, ())

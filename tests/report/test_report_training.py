@@ -99,6 +99,9 @@ def test_the_ratio_is_the_worst_of_the_worst_verdict():
     text = printed(row("jittor", *checks, Check("update", 3, "DRIFT", 900.0, difference="eps-hat")))
     assert cells(text, "jittor")["update"] == "DIFFERENT 60"
     assert "the worst of steps 0, 1, 2, 3" in text
+    many = [Check("update", step, "EQUAL", 1.0) for step in range(40)]
+    assert "each cell is the worst of steps 0 to 39" in printed(row("jittor", *many))
+    assert "the worst of steps 0, 1, 2, 3, 4, 5, 7" in printed(row("jittor", *many[:6], many[7]))
 
 
 def test_a_missing_check_is_a_dash_and_an_unused_check_has_no_column():

@@ -169,6 +169,9 @@ def test_settings_of_an_optimizer_have_no_place_beside_a_step_of_ones_own(xverif
     done = xverify("mutate", port, "--task", "train")
     assert done.code == 2
     assert "the files of loop make the whole step" in done.err
+    done = xverify("run", port, *QUICK, "--dropout-masks")
+    assert done.code == 2
+    assert "--dropout-masks is not supported for loop, whose files make the whole step (train_step)" in done.err
     done = xverify("run", port, *QUICK, "--subjects", "torch:trace")
     assert done.row("torch:trace")["status"] == "unsupported"
     assert "name torch:eager" in done.row("torch:trace")["reason"]

@@ -52,6 +52,20 @@ class TakeOwnSteps(Request[OwnStepsTaken]):
 
 
 @dataclass(frozen=True)
+class OwnLossCurve(Request[tuple[dict[str, float], ...]]):
+    """Make this number of steps from the weights of a file, with a new state, in the mode that is timed.
+
+    The reply has the losses of each step by name; it stops at one that is not finite.
+
+    order: the index of the batch of each step; () takes one batch after another.
+    """
+
+    weights: str
+    steps: int
+    order: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class TrainOwnSteps(Request[tuple[str, ...]]):
     """Train the reference from the weights of a file, and write the weights before each step into a folder.
 
@@ -116,8 +130,8 @@ class ExplainOwnStep(Request[tuple[str, str]]):
     The reply is (a clause for the report, the name of a known difference of frameworks); the first is "" when no known mistake does
     it, and the second is "" for a mistake.
 
-    weights: of the steps up to the one that differs. taken: the file of the port's last step. exact: the folder of the exact arrays.
-    floors: weight -> rms of its noise, of the weights that the mistake must explain.
+    weights: of the steps up to the one that differs. taken: the file of the port's last step.
+    exact: the folder of the exact arrays. floors: weight -> rms of its noise, of the weights that the mistake must explain.
     place: where the mistake is: see replay.own_mistakes.PLACES. optimizer: the one that updates these weights; "" if not known.
     variant: whether the port has the variant of WriteOwnVariant.
     """

@@ -122,8 +122,7 @@ def _checks(row: Row) -> dict[str, str]:
     if training is None:
         return {}
     found = {check.label: check.verdict.value for check in training.checks}
-    if training.end_losses is not None:
-        found["end losses"] = training.end_losses.verdict.value
+    found |= {f"end losses {ends.loss!r}" if ends.loss else "end losses": ends.verdict.value for ends in training.ends}
     return found
 
 

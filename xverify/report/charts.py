@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..results.layers import OUTPUT
-from ..results.records import LayerError, Layers, Result, Row, Sample
+from ..results.records import Curve, LayerError, Layers, Result, Row, Sample
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
 from . import numbers
 from .axes import TOP, WIDTH, Drawing, Tick, between, dot, linear, logarithmic, power_label, steps, upright
+from .curves import by_loss
 from .text import one_line
 
 LOW, HIGH = 0.1, 1e6  # the ends of a logarithmic axis of residual / noise floor
@@ -97,8 +98,12 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Losses(Drawing):
-    """Loss curves with the band of the reference's replicas. judged: place after which nothing is judged; None for the end."""
+    """Loss curves with the band of the reference's replicas.
 
+    loss: its name; "" where there is only one. judged: place after which nothing is judged; None for the end.
+    """
+
+    loss: str
     lines: tuple[Line, ...]
     judged: float | None
 
@@ -299,11 +304,13 @@ def _is_known(sample: Sample) -> bool:
 # -- loss curves ------------------------------------------------------------------------------------------------------
 
 
-def losses(rows: Iterable[Row]) -> Losses | None:
-    """The loss curves of all rows; None when there are none."""
-    curves = [(row.subject, row.training.curve) for row in rows if row.training is not None and row.training.curve]
-    if not curves:
-        return None
+def losses(rows: Iterable[Row]) -> list[Losses]:
+    """The loss curves of all rows: a chart of each loss."""
+    return [chart for name, curves in by_loss(rows).items() if (chart := _losses(name, list(curves.items())))]
+
+
+def _losses(name: str, curves: Sequence[tuple[str, Curve]]) -> Losses | None:
+    """The curves of one loss; None where no loss of the reference is finite. curves: (subject, curve)."""
     shared = curves[0][1]
     right = [loss for part in (shared.reference, shared.low, shared.high) for loss in part if math.isfinite(loss)]
     if not right:
@@ -322,6 +329,7 @@ def losses(rows: Iterable[Row]) -> Losses | None:
     edge = "".join(f"L{across(step):.1f} {down(loss):.1f}" for step, loss in back)
     upper = path(shared.high)
     return Losses(
+        loss=name,
         bottom=bottom,
         paths={"band": f"{upper}{edge}Z" if upper and edge else "", "reference": path(shared.reference)},
         lines=tuple(Line(subject, path(curve.losses), curve.outcome) for subject, curve in curves),

@@ -49,8 +49,10 @@ def in_terminal(rows: Iterable[Row], width: int = 100, height: int = 20, plain: 
     plain: without colours.
     """
     rows = list(rows)
-    curves = _curves(rows)
-    return _Picture(curves, plain).drawn(_optimizer(rows), width, height) if curves else ""
+    pictures = [
+        _Picture(curves, plain).drawn(_title(loss, rows), width, height) for loss, curves in by_loss(rows).items()
+    ]
+    return "\n".join(pictures)
 
 
 class _Picture:
@@ -65,14 +67,14 @@ class _Picture:
         self.bottom, self.top = _window(curves)
         self.legend: list[tuple[str, str]] = []  # (text without colours, text with colours) of every entry
 
-    def drawn(self, optimizer: str, width: int, height: int) -> str:
+    def drawn(self, title: str, width: int, height: int) -> str:
         self.plotext.terminal.limit(False, False)  # keep the given size when the output is no terminal, too
         self.figure.clear.all()
         self.figure.plot_size(width, height)
         self.figure.theme("colorless" if self.plain else "simple")
         self._draw_reference()
         self._draw_subjects()
-        self.figure.title(f"loss by step, {shown(optimizer)}")
+        self.figure.title(shown(title))
         self._draw_axes()
         text: str = self.figure.build().string(colorless=self.plain)
         self.figure.clear.all()
@@ -151,33 +153,37 @@ def _wrapped(entries: Iterable[tuple[str, str]], width: int) -> list[str]:
 
 def drawable(result: Result) -> bool:
     """Whether any row has a curve."""
-    return bool(_curves(result.rows))
+    return bool(by_loss(result.rows))
 
 
 def draw(result: Result, path: Path) -> None:
     """Write the curves as PNG or SVG, depending on the suffix of the name.
 
     The upper panel shows the losses. The lower panel shows their distance from the reference on a logarithmic scale, on which the
-    band is visible. Raises UsageError for another suffix, and when there is no curve, and
+    band is visible. Every loss has a column of these. Raises UsageError for another suffix, and when there is no curve, and
     NotWritten.
     """
     check(path)
-    curves = _curves(result.rows)
-    if not curves:
+    losses = by_loss(result.rows)
+    if not losses:
         raise UsageError(
             f"{path}: no subject of {result.model} has a loss curve to draw; xverify run MODEL --task train makes them"
         )
     # Without pyplot, a figure needs no display.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 7), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    _draw_reference(upper, lower, next(iter(curves.values())))
-    _draw_subjects(upper, lower, curves)
-    _draw_end_of_judging(upper, lower, next(iter(curves.values())))
-    upper.set(title=shown(f"{result.model}, {_optimizer(result.rows)}"), ylabel="loss", ylim=_window(curves))
-    lower.set(xlabel="step", ylabel="|loss − reference's| ÷ reference's", yscale="log", ylim=(NEAREST / 3, FARTHEST))
-    upper.legend(fontsize="small")
+    figure = Figure(figsize=(9 * len(losses), 7), layout="constrained")
+    figure.suptitle(shown(f"{result.model}, {_optimizer(result.rows)}"))
+    panels = figure.subplots(2, len(losses), sharex=True, squeeze=False, height_ratios=(3, 2))
+    for (loss, curves), upper, lower in zip(losses.items(), *panels):
+        _draw_reference(upper, lower, next(iter(curves.values())))
+        _draw_subjects(upper, lower, curves)
+        _draw_end_of_judging(upper, lower, next(iter(curves.values())))
+        upper.set(ylabel=shown(f"loss {loss}".strip()), ylim=_window(curves))
+        lower.set(
+            xlabel="step", ylabel="|loss − reference's| ÷ reference's", yscale="log", ylim=(NEAREST / 3, FARTHEST)
+        )
+        upper.legend(fontsize="small")
     with writing.replacing(path) as made:
         name = "Software" if path.suffix.lower() == ".png" else "Creator"
         figure.savefig(made, dpi=150, metadata={name: GENERATOR})
@@ -213,13 +219,22 @@ def _draw_end_of_judging(upper: Axes, lower: Axes, shared: Curve) -> None:
 # -- for both ---------------------------------------------------------------------------------------------------------
 
 
-def _curves(rows: Iterable[Row]) -> dict[str, Curve]:
-    """Subject -> curve. All curves of one run have the same reference and band."""
-    return {row.subject: row.training.curve for row in rows if row.training and row.training.curve}
+def by_loss(rows: Iterable[Row]) -> dict[str, dict[str, Curve]]:
+    """Name of a loss -> subject -> curve. All curves of one loss in a run have the same reference and band."""
+    found = dict[str, dict[str, Curve]]()
+    for row in rows:
+        for curve in row.training.curves if row.training else ():
+            found.setdefault(curve.loss, {})[row.subject] = curve
+    return found
+
+
+def _title(loss: str, rows: Iterable[Row]) -> str:
+    """The title of the curves of a loss."""
+    return f"loss {loss!r} by step, {_optimizer(rows)}" if loss else f"loss by step, {_optimizer(rows)}"
 
 
 def _optimizer(rows: Iterable[Row]) -> str:
-    return next(row.training.optimizer for row in rows if row.training and row.training.curve)
+    return next(row.training.optimizer for row in rows if row.training and row.training.curves)
 
 
 def _distance(losses: Array, reference: Array) -> Array:

@@ -77,8 +77,10 @@ def sentences(rows: Iterable[Row]) -> Iterator[Text]:
 
 
 def _title(trained: Sequence[Training]) -> Text:
-    steps = [str(step) for step in sorted({check.step for training in trained for check in training.checks})]
-    listed = f"; each cell is the worst of steps {', '.join(steps)}" if len(steps) > 1 else ""
+    steps = sorted({check.step for training in trained for check in training.checks})
+    every = len(steps) > 5 and steps == list(range(steps[-1] + 1))
+    says = f"0 to {steps[-1]}" if every else ", ".join(map(str, steps))
+    listed = f"; each cell is the worst of steps {says}" if len(steps) > 1 else ""
     loss = f"; loss {trained[0].loss}" if trained[0].loss else ""
     return Text.assemble(
         ("training-parity checks", "bold"),
@@ -108,8 +110,8 @@ def _cells(training: Training) -> dict[str, Text]:
     for check in training.checks:
         by_name.setdefault(check.name, []).append(check)
     cells = {name: _cell(checks) for name, checks in by_name.items()}
-    if training.curve is not None:
-        cells["curve"] = _styled(training.curve.verdict)
+    if training.curves:
+        cells["curve"] = _styled(max((curve.verdict for curve in training.curves), key=_severity))
     return cells
 
 
@@ -181,14 +183,14 @@ def _dropout(training: Training) -> Sentences:
 
 
 def _curve(training: Training) -> Sentences:
-    curve = training.curve
-    if curve is not None and (curve.says or curve.verdict in (Verdict.DIFFERENT, Verdict.INVALID)):
-        yield _style(curve.verdict), f"loss curve: {curve.says or curve.verdict}"
+    for curve in training.curves:
+        if curve.says or curve.verdict in (Verdict.DIFFERENT, Verdict.INVALID):
+            yield _style(curve.verdict), f"{curve.title}: {curve.says or curve.verdict}"
 
 
 def _end_losses(training: Training) -> Sentences:
-    if training.end_losses is not None:
-        yield OF_END_LOSSES.get(training.end_losses.verdict, BROKEN), training.end_losses.says
+    for ends in training.ends:
+        yield OF_END_LOSSES.get(ends.verdict, BROKEN), ends.says
 
 
 def _differences(training: Training) -> Sentences:
@@ -250,9 +252,10 @@ def _limits(training: Training) -> Sentences:
             yield QUIET, check.says
     if training.dropout_disabled:
         yield QUIET, f"dropout disabled in {few(training.dropout_disabled)}"
-    if training.curve is not None and training.curve.judged < len(training.curve.reference):
-        yield QUIET, _end_of_judging(training.curve)
-    if training.end_losses is not None:
+    for curve in training.curves:
+        if curve.judged < len(curve.reference):
+            yield QUIET, _end_of_judging(curve)
+    if training.ends:
         yield QUIET, STATISTICAL
 
 
@@ -285,6 +288,6 @@ def _end_of_judging(curve: Curve) -> str:
         if size and math.isfinite(spread / size):
             apart = f"{numbers.significant(spread / size, 1)} of the loss "
     return (
-        f"curve judged for {step} of {len(curve.reference)} steps: at step {step} rounding alone drives replicas {apart}apart, too "
-        "far to tell from what training has changed; later steps are not compared"
+        f"{curve.title.removeprefix('loss ')} judged for {step} of {len(curve.reference)} steps: at step {step} rounding alone "
+        f"drives replicas {apart}apart, too far to tell from what training has changed; later steps are not compared"
     )

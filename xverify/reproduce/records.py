@@ -13,7 +13,7 @@ from typing import TypedDict
 from ..errors import UsageError
 from ..results.records import Result, Row, overall
 from ..results.verdicts import Outcome
-from ..training.parity import LONG_STEP
+from ..training.curve import LONG_STEP
 
 LEAST_WARMUP, LEAST_STEPS = 1, 2  # the engine makes two steps before the warm-up; an interval needs two timed blocks
 SCALES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)

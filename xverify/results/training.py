@@ -63,6 +63,7 @@ class Curve:
     low, high: range of the reference and its replicas, whose weights differ from the reference's by one unit in the last place.
     judged: number of steps that count; after these steps rounding alone has pulled the replicas too far apart.
     says: what differs; "" when nothing does.
+    loss: the name of the loss, where the model files make the whole step.
     """
 
     losses: tuple[float, ...]
@@ -72,9 +73,15 @@ class Curve:
     judged: int
     verdict: Verdict
     says: str = ""
+    loss: str = ""
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)
+
+    @property
+    def title(self) -> str:
+        """What a report calls it."""
+        return f"loss curve of {self.loss!r}" if self.loss else "loss curve"
 
     @property
     def outcome(self) -> str:
@@ -93,6 +100,7 @@ class EndLosses:
     difference, low, high: the mean of subject - reference, paired by seed, and its 95% Student-t interval; None without one.
     margin: the difference that is too small to matter; None without an interval.
     says: the verdict in words, with its numbers.
+    loss: the name of the loss, where the model files make the whole step.
     """
 
     steps: int
@@ -106,6 +114,7 @@ class EndLosses:
     high: float | None = None
     margin: float | None = None
     says: str = ""
+    loss: str = ""
 
     def __post_init__(self) -> None:
         settle_verdict(self, EndVerdict)
@@ -127,6 +136,7 @@ class Training:
     end_losses: of trainings from several seeds; None when none were asked for.
     state_left_out: path of a value of the state of a user's own step -> why it was not compared.
     state_matched: path in the reference -> path in the subject, of the compared values that have another path there.
+    other_curves, other_end_losses: those of the other losses that the model files' own step returns.
     """
 
     optimizer: str
@@ -142,6 +152,18 @@ class Training:
     judged: str = ""
     state_left_out: dict[str, str] = field(default_factory=dict)
     state_matched: dict[str, str] = field(default_factory=dict)
+    other_curves: tuple[Curve, ...] = ()
+    other_end_losses: tuple[EndLosses, ...] = ()
+
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """The curves of all losses."""
+        return (*((self.curve,) if self.curve is not None else ()), *self.other_curves)
+
+    @property
+    def ends(self) -> tuple[EndLosses, ...]:
+        """The end losses of all losses."""
+        return (*((self.end_losses,) if self.end_losses is not None else ()), *self.other_end_losses)
 
     @property
     def own_step(self) -> bool:

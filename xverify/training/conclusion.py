@@ -27,21 +27,20 @@ def training_error(training: Training, distance: Distance, coverage: Coverage) -
     distance: of all gradients from the exact ones. coverage: how much of the parameters was judged.
     """
     verdict = Verdict.worst(check.verdict for check in training.checks if check.verdict != Verdict.UNTESTED)
-    curve = training.curve
-    if curve is not None and curve.verdict != Verdict.EQUAL and verdict < curve.verdict:
-        verdict = curve.verdict
-    ends = training.end_losses
-    if ends is not None and verdict < OF_END_LOSSES.get(ends.verdict, Verdict.IDENTICAL):
-        verdict = OF_END_LOSSES[ends.verdict]
+    drifting = [curve for curve in training.curves if curve.verdict != Verdict.EQUAL]
+    ends = [each for each in training.ends if each.verdict in OF_END_LOSSES]
+    verdict = Verdict.worst(
+        [verdict, *(each.verdict for each in drifting), *(OF_END_LOSSES[each.verdict] for each in ends)]
+    )
     first, reason = training.first, None
     if first is not None:
         reason = f"{first.name}, step {first.step}: {first.says}"
     elif training.differences:
         reason = "; ".join(dict.fromkeys(check.says for check in training.checks if check.difference))
-    elif curve is not None and curve.says:
-        reason = f"loss curve: {curve.says}"
-    elif ends is not None and ends.verdict in OF_END_LOSSES:
-        reason = ends.says
+    elif any(curve.says for curve in training.curves):
+        reason = next(f"{curve.title}: {curve.says}" for curve in training.curves if curve.says)
+    elif ends:
+        reason = ends[0].says
     lacking = _lacking(training, coverage)
     if lacking and not verdict.fails:
         verdict, reason = Verdict.UNTESTED, lacking

@@ -14,16 +14,20 @@ from itertools import accumulate
 from pathlib import Path
 
 from ..errors import Failed
-from ..messages.training import LossCurve, TrainingState
-from ..processes.worker import Worker
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Curve
 from ..results.verdicts import Verdict
 from ..verdict.limits import UNITS
 from ..weights import npz
 from ..workload import probe
-from ..workload.optimizers import Optimizer
+from ..workload.request import Request
+from .free_run import FreeRun, broken
+from .learner import Learner
 
+# By effort: number of steps of the loss curve, without --steps.
+STEPS = {"quick": 10, "standard": 50, "rigorous": 50}
+# Seconds. When a step of the reference takes longer, a quick run judges the first state alone and draws no curve.
+LONG_STEP = 1.5
 REPLICAS = 3
 FIRST = 4  # steps; when the band says nothing by then, the replicas are not trained further
 BAND_WIDTHS = 10  # a loss may differ from the reference's by this many times the spread of the replicas
@@ -44,6 +48,11 @@ class Band:
     high: tuple[float, ...] = ()
     spread: float = SPREADS["float32"]
     batches: int = 1
+
+    def beside(self, replicas: Sequence[Sequence[float]]) -> Band:
+        """The same with the range of the reference's losses and those of its replicas."""
+        columns = list(zip(self.losses, *replicas))
+        return replace(self, low=tuple(map(min, columns)), high=tuple(map(max, columns)))
 
     @property
     def spreads(self) -> list[float]:
@@ -74,48 +83,84 @@ def _widest(widest: float, new: float) -> float:
     return widest if new <= widest else new
 
 
-def band(
-    process: ReferenceProcess,
-    prepared: Prepared,
-    optimizer: Optimizer,
-    start: TrainingState,
-    count: int,
-    where_it_diverges: Callable[[Worker, int], str],
-) -> Band:
-    """Draw the reference's loss curve of ``count`` steps from ``start``, and the band of its replicas.
+class CurveComparison:
+    """Draws the curves of the reference's losses once, and those of each subject when it is compared.
 
-    where_it_diverges: called with a worker and a step when a loss is not finite; returns the end of a sentence with the layer.
-    Raises Failed when the reference's own loss is not finite.
+    train: how it trains. precision: in which models compute. bands: by the name of the loss.
     """
-    request, worker = process.request, process.worker
-    losses = worker.ask(LossCurve(state=start, steps=count))
-    last = len(losses) - 1
-    if not math.isfinite(losses[last]):
-        where = where_it_diverges(worker, last)
-        if not last:  # no update was made
-            raise Failed(f"the loss is {losses[last]} at step 0{where}; it is not defined for the first outputs")
-        raise Failed(
-            f"its own training diverges: the loss is {losses[last]} at step {last}{where}; a smaller --lr than "
-            f"{optimizer.lr:g} may help"
+
+    def __init__(
+        self, process: ReferenceProcess, prepared: Prepared, train: FreeRun, precision: str = "float32"
+    ) -> None:
+        self.process, self.prepared, self.train, self.precision = process, prepared, train, precision
+        self.bands: dict[str, Band] = {}
+
+    def prepare(self, count: int, diverges: Callable[[int, float], str]) -> None:
+        """Draw the curves of ``count`` steps, and the bands of the replicas.
+
+        diverges: called with a step and a loss that is not finite; returns a sentence on it. Raises Failed with this sentence.
+        """
+        self.process.phase("its loss curve, and those of replicas whose weights differ in the last place")
+        request, worker = self.process.request, self.process.worker
+        losses = self.train(worker, self.prepared.weights, count, ())
+        wrong = broken(losses)
+        if wrong is not None:
+            raise Failed(diverges(wrong[1], losses[wrong[0]][-1]))
+        spread, replicas = SPREADS[self.precision], self._replicas()
+        found = {name: Band(each, spread=spread, batches=request.cases) for name, each in losses.items()}
+        for steps in dict.fromkeys((min(FIRST, count), count)):
+            others = [self.train(worker, each, steps, ()) for each in replicas]
+            found = {name: each.beside([other[name] for other in others]) for name, each in found.items()}
+            if all(each.judged < len(each.low) for each in found.values()):
+                break
+        if request.effort == "quick" and request.steps is None:  # no more steps are drawn than the replicas made
+            found = {name: replace(each, losses=each.losses[: len(each.low)]) for name, each in found.items()}
+        self.bands = found
+
+    def _replicas(self) -> list[Path]:
+        """The files of the weights of the replicas."""
+        files = [self.process.space / f"replica-{index}.npz" for index in range(REPLICAS)]
+        for index, path in enumerate(files):
+            seed, unit = self.process.request.seed + index, UNITS.get(self.precision, 0.0)
+            npz.save_file(probe.perturb(npz.OnDisk(self.prepared.weights), seed, unit), path)
+        return files
+
+    def compare(
+        self, learner: Learner, differences: Sequence[str], where_it_diverges: Callable[[int], str]
+    ) -> tuple[Curve, ...]:
+        """Train a subject, and judge each of its losses that the reference has, too. Arguments: see ``judge_curve``."""
+        count = max((len(band.losses) for band in self.bands.values()), default=0)
+        if not count:
+            return ()
+        self.process.listener.phase(learner.label, f"its loss curve, {count} steps")
+        losses = self.train(learner.worker, self.prepared.weights, count, ())
+        return tuple(
+            replace(judge_curve(band, losses[name], differences, where_it_diverges), loss=name)
+            for name, band in self.bands.items()
+            if name in losses
         )
-    precision = optimizer.recipe.precision
-    replicas = []
-    for index in range(REPLICAS):
-        path = process.space / f"replica-{index}.npz"
-        perturbed = probe.perturb(npz.OnDisk(Path(prepared.weights)), request.seed + index, UNITS.get(precision, 0.0))
-        npz.save_file(perturbed, path)
-        replicas.append(TrainingState(weights=str(path), optimizer_state=start.optimizer_state, steps=start.steps))
-    curve = Band(losses, spread=SPREADS[precision], batches=request.cases)
-    for steps in dict.fromkeys((min(FIRST, count), count)):
-        others = [worker.ask(LossCurve(state=each, steps=steps)) for each in replicas]
-        columns = list(zip(losses, *others))
-        low, high = (tuple(end(column) for column in columns) for end in (min, max))
-        curve = replace(curve, low=low, high=high)
-        if curve.judged < len(columns):
-            break
-    if request.effort == "quick" and request.steps is None:  # a quick run draws no more steps than the replicas made
-        return replace(curve, losses=losses[: len(curve.low)])
-    return curve
+
+
+def steps_of_curve(request: Request) -> int:
+    """The number of steps of the loss curve that was asked for."""
+    return request.steps or STEPS[request.effort]
+
+
+def too_long(request: Request, seconds: float, left: float | None, quick: bool) -> str:
+    """Why there is no loss curve and only the first state is judged: there is no time; "" where there is.
+
+    seconds: duration of a step. left: seconds until --max-seconds is over; None without a limit. quick: whether a step of
+    over LONG_STEP seconds is too long.
+    """
+    if left is not None and left <= seconds * (1 + REPLICAS) * steps_of_curve(request):
+        says = f"--max-seconds {request.max_seconds:g} left no time for the loss curve and for later steps"
+        return says + (", nor for --seeds" if request.seeds else "")
+    if quick and seconds > LONG_STEP:
+        return (
+            f"a step of the reference takes {seconds:.0f} s, too long for a quick run: --effort standard draws the curve and "
+            "checks later steps, too"
+        )
+    return ""
 
 
 def judge_curve(

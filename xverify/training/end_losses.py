@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..messages.training import LossCurve, TrainingState
 from ..processes.worker import Worker
 from ..reference.build import Prepared, ReferenceProcess, is_statistic
 from ..results.records import EndLosses
@@ -26,6 +25,7 @@ from ..timing.statistics import interval
 from ..weights import npz
 from ..weights.canonical import Changed
 from ..workload import probe
+from .free_run import FreeRun, Losses, broken
 
 STEPS = 100  # of each training, without --steps
 TAIL = 10  # the end loss is the mean of one step in so many, the last ones
@@ -37,20 +37,20 @@ MARGIN = 0.01  # a difference is too small to matter below this share of the end
 class SeedTraining:
     """A training of the reference from one seed.
 
-    state: the state before the first step. order: the index of the batch of each step. losses: of the reference.
+    weights: the file of the weights before the first step. order: the index of the batch of each step. losses: of the reference.
     """
 
     seed: int
-    state: TrainingState
+    weights: Path
     order: tuple[int, ...]
-    losses: tuple[float, ...]
+    losses: Losses
 
 
 class EndLossComparison:
     """Trains the reference once from every seed, and each subject when it is compared."""
 
-    def __init__(self, process: ReferenceProcess, prepared: Prepared) -> None:
-        self.process, self.prepared, self.request = process, prepared, process.request
+    def __init__(self, process: ReferenceProcess, prepared: Prepared, train: FreeRun) -> None:
+        self.process, self.prepared, self.request, self.train = process, prepared, process.request, train
         self.steps = self.request.steps or STEPS
         self.last = min(self.steps, max(self.request.cases, self.steps // TAIL))
         self.trainings: list[SeedTraining] = []
@@ -75,11 +75,10 @@ class EndLossComparison:
 
     def _train(self, seed: int) -> None:
         """Train the reference from one seed."""
-        state = TrainingState(weights=str(self._weights(seed)), optimizer_state="", steps=0)
-        order = batch_order(self.steps, self.request.cases, seed)
-        losses = self.process.worker.ask(LossCurve(state=state, steps=self.steps, order=order))
-        if math.isfinite(losses[-1]):
-            self.trainings.append(SeedTraining(seed, state, order, losses))
+        weights, order = self._weights(seed), batch_order(self.steps, self.request.cases, seed)
+        losses = self.train(self.process.worker, weights, self.steps, order)
+        if broken(losses) is None:
+            self.trainings.append(SeedTraining(seed, weights, order, losses))
         else:
             self.diverged.append(seed)
 
@@ -94,18 +93,25 @@ class EndLossComparison:
         npz.save_file(Changed(drawn, {name: name for name in arrays if name not in values}, values), path)
         return path
 
-    def compare(self, label: str, worker: Worker, differences: Sequence[str]) -> EndLosses:
-        """Train a subject from every seed, and compare its end losses.
+    def compare(self, label: str, worker: Worker, differences: Sequence[str]) -> tuple[EndLosses, ...]:
+        """Train a subject from every seed, and compare its end losses: each that the reference has, too.
 
         differences: the names of known differences of the framework, which may explain other end losses.
         """
-        found, seeds = list[tuple[float, ...]](), [each.seed for each in self.trainings]
+        found = list[Losses]()
         for index, each in enumerate(self.trainings):
             self.process.listener.phase(
                 label, f"training from seed {index + 1} of {len(self.trainings)}, {self.steps} steps"
             )
-            found.append(worker.ask(LossCurve(state=each.state, steps=self.steps, order=each.order)))
-        judged = judge_end_losses(seeds, found, [each.losses for each in self.trainings], self.last, self.request.cases)
+            found.append(self.train(worker, each.weights, self.steps, each.order))
+        names = self.trainings[0].losses if self.trainings else ("",)
+        common = [name for name in names if all(name in losses for losses in found)]
+        return tuple(self._judge(name, [losses[name] for losses in found], differences) for name in common)
+
+    def _judge(self, name: str, found: Sequence[Sequence[float]], differences: Sequence[str]) -> EndLosses:
+        """Compare one end loss. name: of the loss. found: of the subject, by seed and step."""
+        seeds, reference = [each.seed for each in self.trainings], [each.losses[name] for each in self.trainings]
+        judged = judge_end_losses(seeds, found, reference, self.last, self.request.cases)
         says = judged.says
         if differences and judged.verdict in (EndVerdict.HIGHER, EndVerdict.LOWER):
             says += f" ({', '.join(differences)})"
@@ -116,7 +122,9 @@ class EndLossComparison:
         if self.request.weights is not None:
             says += "; the weights are given, so that the seeds draw the order of the batches alone"
         says += f"; {self.stopped}" if self.stopped else ""
-        return replace(judged, steps=self.steps, says=says)
+        if name:
+            says = f"loss {name!r}: {says}"
+        return replace(judged, steps=self.steps, says=says, loss=name)
 
 
 def batch_order(steps: int, batches: int, seed: int) -> tuple[int, ...]:

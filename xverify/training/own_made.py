@@ -179,7 +179,7 @@ class Gradients:
 
 
 def compare_gradients(made: Made) -> Gradients:
-    """Compare what the optimizers were given, update by update. Where the reference makes no update, there is nothing to compare."""
+    """Compare what the optimizers were given, update by update; nothing where the reference makes no update."""
     prefix = f"{made.number}/gradient/"
     found = {key.removeprefix(prefix) for key in made.watched if key.startswith(prefix)}
     if not found or not made.truth.gradient_sizes:

@@ -20,11 +20,13 @@ from ..messages.own_step import (
     ComputeOwnTruth,
     ExplainOwnStep,
     OwnStepsTaken,
+    PrepareOwnStep,
     TakeOwnSteps,
     TrainOwnSteps,
     WriteOwnVariant,
     step_file,
 )
+from ..messages.training import PrepareTraining
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Check, Error, Training
 from ..results.training import OWN_STEP
@@ -38,12 +40,14 @@ from ..weights.canonical import Array
 from .checks import MORE_ROUNDING, iterated_vectors
 from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error
+from .curve import LONG_STEP, CurveComparison, steps_of_curve, too_long
+from .end_losses import EndLossComparison
+from .free_run import by_own_step
 from .learner import Learner
 from .own_made import Made, Weight, compare_gradients
 from .own_matching import Side
 from .own_state import StateCompared, StateCoverage, States, compare_state, known_differences
 from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first
-from .parity import LONG_STEP
 from .step import Distance
 
 STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared, without --steps
@@ -80,18 +84,24 @@ class OwnStepParity:
         self.few = False  # whether steps are so long that little is done
         self.truths: tuple[OwnStepTruth, ...] = ()
         self.random = ""
+        self.curves = CurveComparison(process, prepared, by_own_step)
+        self.no_curve = ""
+        self.end_losses: EndLossComparison | None = None
+        self._again: set[Path] = set()  # the folders of workers that have made their steps once more
         self._coarse: tuple[OwnStepTruth, ...] = ()
         self._variant: bool | None = None
         self._multiples: dict[str, dict[tuple[str, str], float]] = {}  # by the label of a subject; see States.multiples
 
-    def prepare(self, seconds: float = 0.0, left: float | None = None) -> None:
+    def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
         """Train the reference, and compute its steps in float64.
 
-        seconds: duration of a step of the reference; 0.0 when it is not known. left: seconds until --max-seconds is over.
+        curve: whether to draw the loss curves. seconds: duration of a step of the reference; 0.0 when it is not known.
+        left: seconds until --max-seconds is over.
         Raises Failed when the reference's step cannot be used, and UsageError when the disk has no space for so many steps.
         """
         asked = self.request.steps
-        quick = self.request.effort == "quick" and not asked
+        quick = self.request.effort == "quick" and not (asked or self.request.seeds)
+        self.no_curve = too_long(self.request, seconds, left, quick)
         self.few = (quick and seconds > LONG_STEP) or (left is not None and left < 20 * seconds)
         if asked:
             self._check_space(asked)
@@ -114,6 +124,8 @@ class OwnStepParity:
             )
         elif self.prepared.random:
             self.random = self.prepared.random
+        elif curve and not self.no_curve:
+            self._prepare_curves(seconds, quick)
 
     def _check_space(self, steps: int) -> None:
         """Raise UsageError where the temporary folder has no space for the arrays of so many steps."""
@@ -126,8 +138,22 @@ class OwnStepParity:
                 f"{free / 1e9:.3g} GB left: name fewer steps, or set TMPDIR to a larger disk"
             )
 
+    def _prepare_curves(self, seconds: float, quick: bool) -> None:
+        """Make the reference ready for free trainings in float32, and draw its loss curves. Arguments: see ``too_long``."""
+        assert self.request.optimizer is not None
+        training = PrepareTraining(
+            inputs=str(self.prepared.training), mode="eager", optimizer=self.request.optimizer, match=False
+        )
+        second_step = self.worker.ask(PrepareOwnStep(training)).second_step_seconds
+        self.no_curve = too_long(self.request, seconds or second_step, None, quick)
+        if not self.no_curve:
+            self.curves.prepare(max(steps_of_curve(self.request), len(self.files)), _diverges)
+
     def prepare_more(self, left: float | None) -> None:
-        """Nothing: --seeds and --dropout-masks are refused for such a step."""
+        """Train the reference from several seeds, where --seeds asks for it. left: seconds until --max-seconds is over."""
+        if self.request.seeds and not (self.random or self.no_curve):
+            self.end_losses = EndLossComparison(self.process, self.prepared, by_own_step)
+            self.end_losses.prepare(left)
 
     def _truth(self, folder: Path, once: bool = False, times: float = 1.0) -> ComputeOwnTruth:
         return ComputeOwnTruth(
@@ -141,6 +167,7 @@ class OwnStepParity:
 
     def observe(self, learner: Learner) -> OwnObserved:
         """Drive a subject over the reference's weights. The reference's process is not used."""
+        self._again.discard(learner.worker.folder)
         timed = self._drive(learner, "timed")
         watched = self._drive(learner, "watched")
         learner.worker.ask(messages.ReleaseMemory())
@@ -160,21 +187,25 @@ class OwnStepParity:
         known = len(self.prepared.shapes)
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known)]
         coverage, distance, state = Coverage(), Distance(), StateCoverage()
-        self._multiples[learner.label] = {}
-        for number in range(len(self.files)):
-            found = self._judge_step(learner, observed, number, coverage, distance, state)
-            checks += found
-            if any(check.verdict.fails for check in found):
-                break  # the state of the optimizers is another one after it
+        checks += self.judge_steps(learner, observed, coverage, distance, state)
+        if self.no_curve:
+            checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
         checks += iterated_vectors(self.prepared.shapes)
+        differences = list(dict.fromkeys(check.difference for check in checks if check.difference))
+        curves = self.curves.compare(learner, differences, lambda step: "")
+        ends = self.end_losses.compare(learner.label, learner.worker, differences) if self.end_losses else ()
         training = Training(
             OWN_STEP,
             checks=tuple(checks),
+            curve=next(iter(curves), None),
             untested=tuple(dict.fromkeys(coverage.untested)),
             judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
             state_left_out=state.left_out,
             state_matched=state.matched,
+            end_losses=next(iter(ends), None),
+            other_curves=curves[1:],
+            other_end_losses=ends[1:],
         )
         error = training_error(training, distance, coverage)
         updates = [check for check in checks if check.name in ("update", "loss") and check.step == 0]
@@ -189,12 +220,33 @@ class OwnStepParity:
         """Judge the steps of a later process run. Returns ``error``, or the error that the later process run shows."""
         if self.random or error.verdict.fails:
             return error
-        later, _ = self.judge(learner, self.observe(learner))
-        if not later.verdict.fails:
+        checks = self.judge_steps(learner, self.observe(learner), Coverage(), Distance(), StateCoverage())
+        broken = next((check for check in checks if check.verdict.fails), None)
+        if broken is None:
             return error
-        return replace(error, verdict=later.verdict, reason=f"in a later process run: {later.reason}")
+        return replace(error, verdict=broken.verdict, reason=f"in a later process run: {broken.label}: {broken.says}")
 
     # -- one step -----------------------------------------------------------------------------------------------------
+
+    def judge_steps(
+        self,
+        learner: Learner,
+        observed: OwnObserved,
+        coverage: Coverage,
+        distance: Distance,
+        state: StateCoverage,
+    ) -> list[Check]:
+        """The checks of all steps, up to the first one that fails: the state of the optimizers is another one after it.
+
+        coverage, state: get what was judged. distance: gets the changes.
+        """
+        checks = list[Check]()
+        self._multiples[learner.label] = {}
+        for number in range(len(self.files)):
+            checks += self._judge_step(learner, observed, number, coverage, distance, state)
+            if any(check.verdict.fails for check in checks):
+                break
+        return checks
 
     def _judge_step(
         self,
@@ -321,7 +373,9 @@ class OwnStepParity:
         """Why nothing can be said of a subject that differs, because its step is random; "" when it is not."""
         if not failing and not held.failing:
             return ""
-        self._drive(learner, "again")
+        if learner.worker.folder not in self._again:
+            self._drive(learner, "again")
+            self._again.add(learner.worker.folder)
         again = npz.OnDisk(step_file(_file(learner, "again"), number))
         for each in failing:
             apart = rms(again[f"{number}/weight/{each.name}"].astype(np.float64) - each.found)
@@ -374,6 +428,11 @@ class OwnStepParity:
     def _exact(self, folder: Path, number: int) -> npz.OnDisk:
         """The exact arrays of a step in a folder, and their noise."""
         return npz.OnDisk(folder / EXACT.format(number), folder / NOISE.format(number))
+
+
+def _diverges(step: int, loss: float) -> str:
+    """Why the reference cannot be trained freely, of which a loss is not finite."""
+    return f"its own training diverges: a loss is {loss} at step {step}; fewer --steps may stay finite"
 
 
 def _beside(weight: Weight, noise: Mapping[str, Array]) -> Compared | None:

@@ -20,7 +20,6 @@ from ..messages import reference as messages_reference
 from ..messages.training import (
     CaptureTraining,
     GradientFloors,
-    LossCurve,
     PrepareTraining,
     ReplayTraining,
     StepTaken,
@@ -46,21 +45,19 @@ from ..workload.objective import REFERENCE, objective_of
 from .checks import Local, iterated_vectors, judge_loss, judge_statistics, judge_update
 from .compared import Coverage
 from .conclusion import layer_check, training_error
-from .curve import REPLICAS, Band, band, judge_curve
+from .curve import CurveComparison, steps_of_curve, too_long
 from .divergence import where_it_diverges
 from .dropout import DropoutComparison
 from .end_losses import EndLossComparison
+from .free_run import by_recipe
 from .gradients import judge_gradients
 from .learner import Learner, Observed
 from .precision_checks import judge_layers, judge_mixed
 from .recipe_checks import judge_recipe
 from .step import Distance, Step
 
-# By effort: after how many steps of the reference its state is used for the checks; and the number of steps of the loss curve.
+# By effort: after how many steps of the reference its state is used for the checks.
 STEPS = {"quick": (0, 2), "standard": (0, 1, 2, 5, 20), "rigorous": (0, 1, 2, 5, 20)}
-CURVE = {"quick": 10, "standard": 50, "rigorous": 50}
-# Seconds. When a step of the reference takes longer, a quick run judges the first state alone and draws no curve.
-LONG_STEP = 1.5
 FEW_ITEMS = 2  # items of a batch whose layers are judged when steps are long; the noise of a step is then measured once, not twice
 LOCAL = ("forward", "backward")  # the layer checks
 BEFORE_BACKWARD = ("weights", "precision", "master weights", "forward", "loss")
@@ -77,7 +74,7 @@ class TrainingParity:
         self.layers: tuple[str, ...] = ()
         self.states: tuple[TrainingState, ...] = ()
         self.few = prepared.few_training
-        self.band = Band()
+        self.curves = CurveComparison(process, prepared, by_recipe, self.optimizer.recipe.precision)
         self.no_curve = ""
         self.end_losses: EndLossComparison | None = None
         self.dropout: DropoutComparison | None = None
@@ -105,29 +102,17 @@ class TrainingParity:
         self.random = training_randomness(self.process, self.prepared)
         if self.random:  # nothing that it computes could be compared
             return
-        count = self.request.steps or CURVE[self.request.effort]
         asked = self.request.steps or self.request.seeds or self.request.dropout_masks
         quick = curve and self.request.effort == "quick" and not asked
-        if left is not None and left <= seconds * (1 + REPLICAS) * count:
-            self.no_curve = (
-                f"--max-seconds {self.request.max_seconds:g} left no time for the loss curve and for later steps"
-                + (", nor for --seeds" if self.request.seeds else "")
-            )
-            self.few = fewer_items(self.process, self.prepared.training, FEW_ITEMS)
-            return
-        if not (quick and seconds > LONG_STEP):
+        self.no_curve = too_long(self.request, seconds, left, quick)
+        if not self.no_curve:
             second_step = self._prepare_reference()
-            seconds = seconds or second_step
-        if quick and seconds > LONG_STEP:
-            self.no_curve = (
-                f"a step of the reference takes {seconds:.0f} s, too long for a quick run: --effort standard draws the curve and "
-                "checks later steps, too"
-            )
+            self.no_curve = too_long(self.request, seconds or second_step, None, quick)
+        if self.no_curve:
             self.few = fewer_items(self.process, self.prepared.training, FEW_ITEMS)
             return
         if curve:
-            self._phase("its loss curve, and those of replicas whose weights differ in the last place")
-            self.band = band(self.process, self.prepared, self.optimizer, start, count, self._where_it_diverges)
+            self.curves.prepare(steps_of_curve(self.request), self._diverges)
         later = self.worker.ask(Trajectory(state=start, at=STEPS[self.request.effort], folder=str(self.space)))
         self.states = (start, *later[1:])
 
@@ -147,7 +132,7 @@ class TrainingParity:
         if self.request.dropout_masks:
             self.dropout = DropoutComparison(self.process, self.prepared, self.states)
         if self.request.seeds:
-            self.end_losses = EndLossComparison(self.process, self.prepared)
+            self.end_losses = EndLossComparison(self.process, self.prepared, by_recipe)
             self.end_losses.prepare(left)
 
     def observe(self, learner: Learner) -> Observed:
@@ -194,14 +179,14 @@ class TrainingParity:
             optimizer=self.optimizer.says(),
             variants=learner.optimizer.variants,
             checks=tuple(checks),
-            curve=None if self.no_curve else self._curve(learner, differences),
+            curve=self._curve(learner, differences),
             untested=tuple(dict.fromkeys(coverage.untested)),
             judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
             layers=layers,
             loss=objective.says() if objective else "",
             precision=self.optimizer.recipe.precision,
-            end_losses=ends.compare(learner.label, learner.worker, differences) if ends else None,
+            end_losses=ends.compare(learner.label, learner.worker, differences)[0] if ends else None,
         )
         return training_error(training, distance, coverage), training
 
@@ -381,12 +366,20 @@ class TrainingParity:
     def _truth_path(self, index: int) -> Path:
         return self.space / f"truth-{index}.npz"
 
-    def _curve(self, learner: Learner, differences: Sequence[str]) -> Curve:
-        """The loss curve of a subject, from the first state."""
-        count = len(self.band.losses)
-        self.process.listener.phase(learner.label, f"its loss curve, {count} steps")
-        losses = learner.worker.ask(LossCurve(state=self.states[0], steps=count))
-        return judge_curve(self.band, losses, differences, lambda step: self._where_it_diverges(learner.worker, step))
+    def _curve(self, learner: Learner, differences: Sequence[str]) -> Curve | None:
+        """The loss curve of a subject, from the first state; None where none is drawn."""
+        where = partial(self._where_it_diverges, learner.worker)
+        return next(iter(self.curves.compare(learner, differences, where)), None)
+
+    def _diverges(self, step: int, loss: float) -> str:
+        """Why the reference cannot be trained, whose loss is not finite."""
+        where = self._where_it_diverges(self.worker, step)
+        if not step:  # no update was made
+            return f"the loss is {loss} at step 0{where}; it is not defined for the first outputs"
+        return (
+            f"its own training diverges: the loss is {loss} at step {step}{where}; a smaller --lr than "
+            f"{self.optimizer.lr:g} may help"
+        )
 
     def _where_it_diverges(self, worker: Worker, step: int) -> str:
         return where_it_diverges(worker, self.states[0], step, self.prepared.training, self.layers)

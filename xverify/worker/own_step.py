@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,20 @@ class OwnStepSession(Group):
                 updated |= dict.fromkeys(given, names.get(id(update.optimizer), type(update.optimizer).__name__))
             npz.save_file(arrays, messages.step_file(request.path, number))
         return OwnStepsTaken(tuple(losses), updated, tuple(held))
+
+    def loss_curve(self, request: messages.OwnLossCurve) -> tuple[dict[str, float], ...]:
+        """Train freely, and return the losses of each step."""
+        state, found = self.state, list[dict[str, float]]()
+        state.write_weights(state.model, npz.OnDisk(Path(request.weights)))
+        step, _, _ = self._start(self.mode)
+        order = request.order or range(len(self.batches))
+        while len(found) < request.steps and all(
+            math.isfinite(loss) for losses in found[-1:] for loss in losses.values()
+        ):
+            returned = step(self.batches[order[len(found) % len(order)]])
+            state.framework.wait(returned)
+            found.append({name: self._number(value) for name, value in returned.items()})
+        return tuple(found)
 
     def _start(self, mode: str) -> tuple[Step, Natives, StateReader]:
         """(the step in a mode with a new state, the optimizers of this state by name, what reads this state)."""

@@ -208,8 +208,8 @@ class TrainingSettings:
         group=TRAINING, task="train",
     )  # fmt: skip
     steps: int | None = option(
-        None, "steps of the loss curve, and of each training of --seeds", group=TRAINING, metavar="N", task="train",
-        least=2, most=MOST_STEPS, unset="10 or 50 by --effort; with --seeds 100",
+        None, "steps of the loss curve, and of each training of --seeds; of a train_step, also those that are compared",
+        group=TRAINING, metavar="N", task="train", least=2, most=MOST_STEPS, unset="by --effort; with --seeds 100",
     )  # fmt: skip
     seeds: int | None = option(
         None, "also train every subject from N seeds, and compare the end losses by statistics", group=TRAINING,
