@@ -166,9 +166,6 @@ def test_settings_of_an_optimizer_have_no_place_beside_a_step_of_ones_own(xverif
     done = xverify("run", port, *QUICK, "--optimizer", "adam")
     assert done.code == 2
     assert "--optimizer has no effect on loop: its files make the whole step (train_step)" in done.err
-    done = xverify("mutate", port, "--task", "train")
-    assert done.code == 2
-    assert "the files of loop make the whole step" in done.err
     done = xverify("run", port, *QUICK, "--dropout-masks")
     assert done.code == 2
     assert "--dropout-masks is not supported for loop, whose files make the whole step (train_step)" in done.err

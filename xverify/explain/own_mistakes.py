@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from ..float64.layer_kinds import BATCH_NORMS
+from ..float64.own_changes import settings, without_zero_grad
+from ..float64.own_clipping import clipped
 from ..float64.own_step import Change, Optimizers, Steps, Taken
 from ..float64.own_truth import rms, write_changed
 from ..float64.replaced import hooked, replaced
 from ..verdict.limits import OWN_DRIFT, OWN_EQUAL
 from ..weights.canonical import Array
 from .deadline import Deadline, OutOfTime
-from .own_clipping import clipped
 
 SECONDS = 60.0  # of computation that the search for an explanation may take
 NEAR = (
@@ -62,7 +63,7 @@ def write_variant(steps: Steps, folder: Path, seed: int, repeats: int) -> bool:
 
     Returns whether the step has an optimizer of which there is such a variant.
     """
-    if not _adams(_optimizers(steps)):
+    if not _adams(steps.optimizers()):
         return False
     write_changed(steps, folder, _eps_hat, seed, repeats)
     return True
@@ -87,7 +88,7 @@ def explain(
     variant: whether the optimizers have the variant of ``write_variant``, too.
     """
     deadline = Deadline(SECONDS)
-    optimizers = _optimizers(steps)
+    optimizers = steps.optimizers()
     residuals = {name: found[name].astype(np.float64) - exact[name] for name in floors}
     for mistake in PLACES[place](optimizers):
         if mistake.optimizer not in (None, optimizer) and optimizer in optimizers:
@@ -102,13 +103,6 @@ def explain(
         if _explains(mistake, taken, found, residuals, floors):
             return mistake.says, mistake.difference
     return "", ""
-
-
-def _optimizers(steps: Steps) -> Optimizers:
-    """The optimizers of a new state."""
-    model = steps.code.build(True)
-    steps.code.load(model, steps.files[0])
-    return steps.code.start(model)[1]
 
 
 @contextmanager
@@ -138,10 +132,10 @@ def mistakes_in_gradients(optimizers: Optimizers) -> Iterator[Mistake]:
     """The mistakes that change what an optimizer is given."""
     for name in optimizers:
         yield Mistake(
-            f"the gradients of {_the(name)} are not zeroed", partial(_without_zero_grad, [name], len(optimizers) == 1)
+            f"the gradients of {_the(name)} are not zeroed", partial(without_zero_grad, [name], len(optimizers) == 1)
         )
     if len(optimizers) > 1:
-        yield Mistake("gradients are not zeroed", partial(_without_zero_grad, list(optimizers), True))
+        yield Mistake("gradients are not zeroed", partial(without_zero_grad, list(optimizers), True))
     yield Mistake("a detach is missing, so that a loss also trains weights that it must not train", _without_detach)
     for late, other in permutations(optimizers, 2):
         yield Mistake(
@@ -154,7 +148,7 @@ def mistakes_in_settings(optimizers: Optimizers) -> Iterator[Mistake]:
     """The mistakes in the settings of the optimizers."""
     adams = _adams(optimizers)
     if adams:
-        yield Mistake("eps is 1e-07, the default of Keras", partial(_settings, adams, {"eps": 1e-7}))
+        yield Mistake("eps is 1e-07, the default of Keras", partial(settings, adams, {"eps": 1e-7}))
     for name, each in optimizers.items():
         yield from _other_settings(name, each.param_groups[0])
 
@@ -183,7 +177,7 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
 
     def other(setting: str, value: float, right: float, **values: Any) -> Mistake:
         says = f"{_the(name)} behaves as {setting} {value:g}; torch.py says {right:g}"
-        return Mistake(says, partial(_settings, [name], values or {setting: value}), optimizer=name)
+        return Mistake(says, partial(settings, [name], values or {setting: value}), optimizer=name)
 
     if isinstance(group.get("betas"), tuple):
         betas = group["betas"]
@@ -193,7 +187,7 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
                 yield other(f"beta{place + 1}", value, betas[place], betas=changed)
         if betas[0] != 0.9 and betas[1] != 0.999:
             says = f"{_the(name)} behaves as betas 0.9 and 0.999; torch.py says {betas[0]:g} and {betas[1]:g}"
-            yield Mistake(says, partial(_settings, [name], {"betas": (0.9, 0.999)}), optimizer=name)
+            yield Mistake(says, partial(settings, [name], {"betas": (0.9, 0.999)}), optimizer=name)
     if group.get("weight_decay"):
         yield other("weight decay", 0.0, group["weight_decay"], weight_decay=0.0)
         says = f"{_the(name)} adds its weight decay elsewhere: to the gradient in place of the weight, or the reverse"
@@ -201,22 +195,12 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
     if group.get("momentum") and not group.get("dampening") and "nesterov" in group:
         how = "without" if group["nesterov"] else "with"
         says = f"{_the(name)} behaves {how} Nesterov momentum"
-        yield Mistake(says, partial(_settings, [name], {"nesterov": not group["nesterov"]}), optimizer=name)
+        yield Mistake(says, partial(settings, [name], {"nesterov": not group["nesterov"]}), optimizer=name)
     for setting, values in CONSTANTS.items():
         for value in values if setting in group else ():
             if value != group[setting]:
                 more = {"nesterov": False} if setting == "momentum" and not value and "nesterov" in group else {}
                 yield other(setting, value, group[setting], **{setting: value, **more})
-
-
-@contextmanager
-def _settings(
-    names: Sequence[str], values: Mapping[str, Any], _model: nn.Module, optimizers: Optimizers
-) -> Iterator[None]:
-    """Give optimizers other settings."""
-    for group in (group for name in names for group in optimizers[name].param_groups):
-        group.update(values)
-    yield
 
 
 def _adams(optimizers: Optimizers) -> list[str]:
@@ -262,19 +246,7 @@ def _other_decay(name: str, _model: nn.Module, optimizers: Optimizers) -> Iterat
                         each.mul_(1 - group["lr"] * decay)
 
     hook = hooked([optimizer.register_step_pre_hook(before)])
-    with _settings([name], {"weight_decay": 0.0}, _model, optimizers), hook:
-        yield
-
-
-@contextmanager
-def _without_zero_grad(
-    names: Sequence[str], of_modules: bool, _model: nn.Module, optimizers: Optimizers
-) -> Iterator[None]:
-    """Leave out ``zero_grad`` of these optimizers. of_modules: that of modules, too."""
-    owners = [*(optimizers[name] for name in names), *([nn.Module] if of_modules else [])]
-    with ExitStack() as patches:
-        for each in owners:
-            patches.enter_context(replaced(each, zero_grad=lambda *_args, **_kwargs: None))
+    with settings([name], {"weight_decay": 0.0}, _model, optimizers), hook:
         yield
 
 

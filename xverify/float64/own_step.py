@@ -138,6 +138,12 @@ class Steps:
                 ]
                 yield replace(_taken(losses, before, code.read(model), own, optimizers, backwards), held=reader.read())
 
+    def optimizers(self) -> dict[str, Any]:
+        """The optimizers of a new state, by name."""
+        model = self.code.build(True)
+        self.code.load(model, self.files[0])
+        return self.code.start(model)[1]
+
     def trajectory(self, folder: Path, steps: int, updates: int) -> list[str]:
         """Train in float32 from the weights of the first file, which is the only one.
 

@@ -21,6 +21,7 @@ from ..errors import Failed, Unsupported
 from ..weights.canonical import Array
 from ..workload.objective import STEP
 from .generators import replaced
+from .own_mistake import OwnMistake
 from .own_state import Slot, StoredWeight
 from .runner import Runner, Source
 from .structures import Natives, is_tensor, parts
@@ -68,6 +69,15 @@ class RunsOwnStep(Runner):
     def own_step(self, step: Any, mode: str) -> Callable[[Natives], Any]:
         """The user's own step as it runs in this mode. step: a BoundStep. Raises Unsupported when it cannot run there."""
         raise Unsupported(f"{self.name} does not run a train_step of the model file")
+
+    def own_mistake(
+        self, mistake: OwnMistake, model: Any, optimizers: Mapping[str, Any]
+    ) -> AbstractContextManager[None]:
+        """A context in which a mistake is made in the steps of a model. optimizers: of its state, by name.
+
+        Raises Unsupported where it cannot be made.
+        """
+        raise Unsupported(f"xverify makes no mistakes in a train_step of {self.name}: name torch or tensorflow")
 
     def train(self, model: Any) -> None:
         """Set a model to training mode, where that is a state of the model."""

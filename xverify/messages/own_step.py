@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..framework.own_mistake import OwnMistake
 from ..verdict.own_step import OwnStepTruth, StateEntry
 from .codec import Request
 from .training import PrepareTraining as _PrepareTraining
@@ -144,3 +145,22 @@ class ExplainOwnStep(Request[tuple[str, str]]):
     place: str
     optimizer: str
     variant: bool
+
+
+@dataclass(frozen=True)
+class ListOwnMistakes(Request[tuple[tuple[OwnMistake, float], ...]]):
+    """List the mistakes that can be made in the reference's steps, each with its largest change in noise floors.
+
+    exact: the folder of the exact arrays.
+    """
+
+    weights: tuple[str, ...]
+    inputs: str
+    exact: str
+
+
+@dataclass(frozen=True)
+class PlantOwnMistake(Request[None]):
+    """Make this mistake in all steps from now on, in place of an earlier one; None: make none."""
+
+    mistake: OwnMistake | None

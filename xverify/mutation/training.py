@@ -19,7 +19,6 @@ from ..progress import Listener
 from ..reference.build import build_question
 from ..reference.folding import Folding, not_trained
 from ..results.records import Check
-from ..results.verdicts import Verdict
 from ..training.learner import Learner
 from ..training.parity import TrainingParity
 from ..workload.losses import Objective
@@ -29,9 +28,11 @@ from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
 from .mistakes import MISTAKES, Made, Mistake, made
+from .own_training import mutate_own_step
 from .precision_mistakes import PRECISION_MISTAKES
 from .recipe_mistakes import recipe_mistakes
 from .records import Score, Trial
+from .trials import alarm_of, trial_of
 from .workers import TORCH, Subject, reference_and_port, request_for
 
 SEEDS = 2  # of clean runs, each with every optimizer that a mistake is made with
@@ -71,10 +72,7 @@ def mutate_training(
         model, port, RunSettings(task="train", batch=batch, seed=seed, cases=2, threads=threads)
     )
     if has_own_step(folder):
-        raise UsageError(
-            f"mutate --task train plants mistakes in xverify's own training step, and the files of {folder.name} make the whole "
-            "step (train_step): name another model"
-        )
+        return mutate_own_step(request, folder, port, listener)
     rounds, unplanted, refused = list[_Round](), list[str](), list[XverifyError]()
     for each, settings, planted in _requests(request, folder, port):
         try:
@@ -139,10 +137,9 @@ def _round(
                 unplanted.append(f"{mistake.kind}: {error}")
                 continue
             visible = parity.visible(mistake.share) if mistake.share else math.inf
-            trials.append(_trial(folder.name, mistake, found, visible))
-    broken = next((check for check in checks if check.verdict not in (Verdict.EQUAL, Verdict.UNTESTED)), None)
-    alarm = f"{conditions}: {broken.name}: {broken.verdict}, {broken.says}" if broken else None
-    return _Round(alarm, trials, unplanted)
+            trials.append(trial_of(folder.name, mistake, found, visible))
+    alarm = alarm_of(checks)
+    return _Round(f"{conditions}: {alarm}" if alarm else None, trials, unplanted)
 
 
 def _loss_mistakes(parity: TrainingParity, subject: Subject) -> list[Mistake]:
@@ -189,20 +186,3 @@ def _judge_training(
         port.ask(PlantMistake(plant=how.in_training))
     settings = replace(how.settings, variants=())
     return parity.judge_steps(Learner(subject.label, port, settings, (), built.fused_parameters, ()))
-
-
-def _trial(model: str, mistake: Mistake, checks: list[Check], visible: float) -> Trial:
-    broken = [check for check in checks if check.verdict in (Verdict.DRIFT, Verdict.DIFFERENT, Verdict.INVALID)]
-    understood = [check for check in broken if mistake.says in f"{check.difference} {check.says}"]
-    told = next(iter(understood or broken), None)
-    return Trial(
-        model=model,
-        kind=mistake.kind,
-        layer=mistake.check,
-        says=mistake.kind,
-        visible=visible,
-        verdict=Verdict.worst((Verdict(check.verdict) for check in broken), default=Verdict.EQUAL),
-        found=broken[0].name if broken else None,
-        explained=mistake.kind if understood else None,
-        explanation=f"{told.name}, step {told.step}: {told.difference} {told.says}" if told else "",
-    )

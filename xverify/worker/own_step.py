@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..framework.own_mistake import OwnMistake
 from ..framework.own_state import StateReader
 from ..framework.own_step import OwnStep, Step, numbered, optimizers_by_name
 from ..framework.structures import Natives
@@ -40,6 +42,8 @@ class OwnStepSession(Group):
         super().__init__(state)
         self.mode = ""
         self.batches: list[Natives] = []
+        self.mistake: OwnMistake | None = None
+        self.planted = ExitStack()  # what the mistake has changed
 
     def prepare(self, request: messages.PrepareOwnStep) -> TrainingPrepared:
         """Make the step in a mode, and time two calls."""
@@ -108,11 +112,21 @@ class OwnStepSession(Group):
     def _start(self, mode: str) -> tuple[Step, Natives, StateReader]:
         """(the step in a mode with a new state, the optimizers of this state by name, what reads this state)."""
         state = self.state
+        self.planted.close()
         state.framework.train(state.model)
         made, step = OwnStep.of(state.source).start(state.model)
         optimizers = optimizers_by_name(made, state.model, state.framework.is_optimizer)
+        if self.mistake is not None:
+            own = {to: name for name, to in state.canonical_names.items()}
+            mistake = replace(self.mistake, parameter=own.get(self.mistake.parameter, ""))
+            self.planted.enter_context(state.framework.own_mistake(mistake, state.model, optimizers))
         reader = StateReader(state.framework, state.model, made, state.named)
         return state.framework.own_step(step, mode), optimizers, reader
+
+    def plant(self, request: messages.PlantOwnMistake) -> None:
+        """Make a mistake in the steps to come. Raises Unsupported where the framework cannot make it."""
+        self.mistake = request.mistake
+        self._start(self.mode)
 
     def _number(self, value: Any) -> float:
         """A loss as a number. value: a native tensor of one value, or a number."""

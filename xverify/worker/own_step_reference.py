@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..framework.own_mistake import OwnMistake
 from ..framework.own_state import StateReader
 from ..framework.own_step import OwnStep, Step, optimizers_by_name
 from ..framework.structures import Natives
@@ -64,6 +65,12 @@ class OwnStepReference(Group):
             request.variant,
         )
         return says, difference
+
+    def mistakes(self, request: messages.ListOwnMistakes) -> tuple[tuple[OwnMistake, float], ...]:
+        """List the mistakes that a mutation can make; see explain.own_planted."""
+        from ..explain import own_planted
+
+        return tuple(own_planted.mistakes(self._steps(request.weights, request.inputs), Path(request.exact)))
 
     def _steps(self, files: Sequence[str], inputs: str, count: int = 0) -> Steps:
         """The reference's steps. files: the weights before each step. inputs: the file of the batches. count: 0: one a file."""

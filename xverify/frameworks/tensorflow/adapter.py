@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 from xverify.errors import Failed
 from xverify.framework.adapter import Array
 from xverify.framework.objective import NOT_DIFFERENTIABLE
+from xverify.framework.own_mistake import OwnMistake
 from xverify.framework.own_step import Step
 from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
@@ -72,6 +74,13 @@ class Adapter(OnTensorFlow, Keras):
             return step
         compiled: Step = self.tf.function(step, jit_compile=True if mode == "xla" else None)
         return compiled
+
+    def own_mistake(
+        self, mistake: OwnMistake, model: Any, optimizers: Mapping[str, Any]
+    ) -> AbstractContextManager[None]:
+        from xverify.frameworks.tensorflow.own_mistakes import planted
+
+        return planted(self, mistake, model, optimizers)
 
     def differentiate(self, asked: Pass) -> Gradients:
         tf = self.tf

@@ -14,6 +14,7 @@ from xverify.framework.adapter import Activations, Array, Framework, Names, Open
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.checkpoint import Checkpoint
 from xverify.framework.outline import Outlined
+from xverify.framework.own_mistake import OwnMistake
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
@@ -243,6 +244,13 @@ class Adapter(TrainsOnTorch, Framework):
         from xverify.frameworks.torch.own_step import slots
 
         return slots(value) if self.is_optimizer(value) else None
+
+    def own_mistake(
+        self, mistake: OwnMistake, model: Any, optimizers: Mapping[str, Any]
+    ) -> AbstractContextManager[None]:
+        from xverify.float64.own_changes import planted
+
+        return planted(mistake, model, optimizers)
 
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
         from xverify.frameworks.torch.own_step import watched_updates

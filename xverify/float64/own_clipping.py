@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from ..float64.own_step import Optimizers
-from ..float64.replaced import replaced
+from .own_step import Optimizers
+from .replaced import replaced
 
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")  # functions of torch.nn.utils
 
