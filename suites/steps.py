@@ -126,10 +126,9 @@ def run_right(port: Port, names: Sequence[str], suffix: str, **settings: Any) ->
 
 
 def not_run(error: XverifyError, head: str, begun: float) -> Counter[str]:
-    """Tell why something was not run. It is wrong, but where steps of one's own have no option --steps."""
-    known = "--steps is not supported" in str(error)
-    ports.tell(f"{head}, left out" if known else head, [] if known else [str(error)], "", time.monotonic() - begun)
-    return Counter(WRONG=int(not known))
+    """Tell why something was not run."""
+    ports.tell(head, [str(error)], "", time.monotonic() - begun)
+    return Counter(WRONG=1)
 
 
 class Faults:

@@ -284,7 +284,7 @@ def judging_folders(right, subject, **settings):
     request, model = request_for(str(right), port, RunSettings(task="train", **settings))
     with reference_and_port(request, model, port, Listener()) as (process, prepared, worker):
         parity = OwnStepParity(process, prepared)
-        parity.prepare()
+        parity.prepare(curve=False)
 
         def judged(wrong):
             built = worker.ask(build_question(load_folder(wrong), port.adapter.reads(), None, port.mode, trains=True))

@@ -204,8 +204,8 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
 
 
 def _adams(optimizers: Optimizers) -> list[str]:
-    """The names of the optimizers that correct the bias of their moments."""
-    return [name for name, each in optimizers.items() if "betas" in each.param_groups[0]]
+    """The names of the optimizers that correct the bias of their moments and add eps. Lion has betas alone."""
+    return [name for name, each in optimizers.items() if {"betas", "eps"} <= each.param_groups[0].keys()]
 
 
 @contextmanager

@@ -34,7 +34,8 @@ def training_error(training: Training, distance: Distance, coverage: Coverage) -
     )
     first, reason = training.first, None
     if first is not None:
-        reason = f"{first.name}, step {first.step}: {first.says}"
+        after = [check for check in training.checks if check.verdict.fails and check.step > first.step][:1]
+        reason = "; ".join(f"{each.name}, step {each.step}: {each.says}" for each in (first, *after))
     elif training.differences:
         reason = "; ".join(dict.fromkeys(check.says for check in training.checks if check.difference))
     elif any(curve.says for curve in training.curves):
