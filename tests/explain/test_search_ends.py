@@ -2,6 +2,7 @@
 
 import time
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from xverify.explain.deadline import Deadline, OutOfTime  # noqa: E402
 from xverify.explain.faults.glue import catalogue  # noqa: E402
 from xverify.explain.faults.glue.operation import Change, first_argument  # noqa: E402
 from xverify.float64.own_step import Code, Steps  # noqa: E402
+from xverify.framework.own_state import Held  # noqa: E402
 
 IN_TIME = 10.0  # seconds of computation; without a limit none of these searches ends
 
@@ -99,7 +101,7 @@ def _steps(folder):
                 if float(loss.detach()) < 1e-12:
                     return {"loss": loss.detach()}
 
-        return step, {"": optimizer}
+        return step, {"": optimizer}, SimpleNamespace(read=lambda: Held((), {}))
 
     @contextmanager
     def watch(_linear):

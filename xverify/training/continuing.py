@@ -185,7 +185,7 @@ def other_gradients(source: Made, target: Made, names: Sequence[str]) -> list[st
         if not share <= GRADIENT:
             found.append(
                 f"the gradient of {name} differs by {share:.2g} of its size, with the same weights and batch: the other "
-                "framework's model computes otherwise, which `xverify run FOLDER --task train` explains"
+                "framework's model computes otherwise, which `xverify run MODEL --task train` explains"
             )
     return found
 
