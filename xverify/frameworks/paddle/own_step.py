@@ -16,7 +16,8 @@ from xverify.weights import paddle as weights
 
 # Class of an optimizer -> accumulator -> torch's name of what is kept there, where the formula is torch's.
 KINDS = {
-    "Adam": {"moment1": "exp_avg", "moment2": "exp_avg_sq"},
+    # The kernel takes 1 - beta2 in float32, so moment2 is a multiple of torch's: it has no partner, and the update judges it.
+    "Adam": {"moment1": "exp_avg"},
     "Momentum": {"velocity": "momentum_buffer"},
     "RMSProp": {"mean_square": "square_avg", "mean_grad": "grad_avg"},
     "Adagrad": {"moment": "sum"},
