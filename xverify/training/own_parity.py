@@ -6,8 +6,6 @@ optimizers keep the state that their own steps before have left.
 
 from __future__ import annotations
 
-import math
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,18 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from .. import messages
-from ..errors import UsageError
 from ..messages.own_step import (
-    ComputeOwnTruth,
     ExplainOwnStep,
     OwnStepsTaken,
-    PrepareOwnStep,
     TakeOwnSteps,
-    TrainOwnSteps,
-    WriteOwnVariant,
     step_file,
 )
-from ..messages.training import PrepareTraining
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Check, Error, Training
 from ..results.training import OWN_STEP
@@ -34,30 +26,20 @@ from ..results.verdicts import Verdict
 from ..verdict.limits import EQUAL_RHO
 from ..verdict.own_step import EXACT as EXACT_STATE
 from ..verdict.own_step import NOISE as NOISE_OF_STATE
-from ..verdict.own_step import START, OwnStepTruth, state_file
+from ..verdict.own_step import START, state_file
 from ..weights import npz
 from ..weights.canonical import Array
 from .checks import MORE_ROUNDING, iterated_vectors
 from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error
-from .curve import LONG_STEP, CurveComparison, steps_of_curve, too_long
-from .end_losses import EndLossComparison
-from .free_run import by_own_step
 from .learner import Learner
 from .own_made import Made, Weight, compare_gradients
 from .own_matching import Side
+from .own_reference import NOISE, VARIANT, OwnStepReference
 from .own_state import StateCompared, StateCoverage, States, compare_state, known_differences
 from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first
 from .step import Distance
 
-STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared, without --steps
-UPDATES = 2  # compared steps that must change a weight, where steps are short; otherwise one
-# Bytes of each value of the weights in a step: weights before it, exact weights after it, changes and gradients and the noise of
-# two; and of each subject, weights after its timed and its watched step, and gradients.
-BYTES, BYTES_OF_SUBJECT = 4 + 3 * 8 + 2 * 4, 3 * 4
-MOST_STEPS = 32  # that are compared without --steps, where too few of the first ones change a weight
-VARIANT = "eps-hat"  # a key of optimizers.VARIANTS
-EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of replay.own_step, in a module that needs no torch
 RANDOM = (
     "its train_step is random: two runs from one state differ in {} by {:.2g}. It draws random numbers, or dropout is on in it; "
     "make the noise an input or a target of spec.py"
@@ -73,97 +55,13 @@ class OwnObserved:
     watched: OwnStepsTaken
 
 
-class OwnStepParity:
-    """Runs the checks. The reference's states and exact steps are computed once and kept in files."""
+class OwnStepParity(OwnStepReference):
+    """Runs the checks of a subject's steps beside those of the reference."""
 
     def __init__(self, process: ReferenceProcess, prepared: Prepared) -> None:
-        self.process, self.prepared = process, prepared
-        self.request, self.worker, self.space = process.request, process.worker, process.space
-        self.layers: tuple[str, ...] = ()
-        self.files: tuple[str, ...] = ()
-        self.few = False  # whether steps are so long that little is done
-        self.truths: tuple[OwnStepTruth, ...] = ()
-        self.random = ""
-        self.curves = CurveComparison(process, prepared, by_own_step)
-        self.no_curve = ""
-        self.end_losses: EndLossComparison | None = None
+        super().__init__(process, prepared)
         self._again: set[Path] = set()  # the folders of workers that have made their steps once more
-        self._coarse: tuple[OwnStepTruth, ...] = ()
-        self._variant: bool | None = None
         self._multiples: dict[str, dict[tuple[str, str], float]] = {}  # by the label of a subject; see States.multiples
-
-    def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
-        """Train the reference, and compute its steps in float64.
-
-        curve: whether to draw the loss curves. seconds: duration of a step of the reference; 0.0 when it is not known.
-        left: seconds until --max-seconds is over.
-        Raises Failed when the reference's step cannot be used, and UsageError when the disk has no space for so many steps.
-        """
-        asked = self.request.steps
-        quick = self.request.effort == "quick" and not (asked or self.request.seeds)
-        self.no_curve = too_long(self.request, seconds, left, quick)
-        self.few = (quick and seconds > LONG_STEP) or (left is not None and left < 20 * seconds)
-        if asked:
-            self._check_space(asked)
-        self.process.phase("its own training steps in float32, then in float64, and their noise")
-        question = TrainOwnSteps(
-            weights=str(self.prepared.weights),
-            inputs=str(self.prepared.training),
-            steps=1 if self.few else asked or STEPS[self.request.effort],
-            folder=str(self.space),
-            updates=1 if asked or self.few else UPDATES,
-            most=asked or MOST_STEPS,
-        )
-        self.files = self.worker.ask(question)
-        reply = self.worker.ask(self._truth(self.space, once=self.few))
-        self.truths = reply.truths
-        if reply.random:
-            self.random = (
-                f"the reference is random: two runs of its train_step from one state first differ in {reply.random}. It draws "
-                "random numbers, or dropout is on in it; make the noise an input or a target of spec.py"
-            )
-        elif self.prepared.random:
-            self.random = self.prepared.random
-        elif curve and not self.no_curve:
-            self._prepare_curves(seconds, quick)
-
-    def _check_space(self, steps: int) -> None:
-        """Raise UsageError where the temporary folder has no space for the arrays of so many steps."""
-        values = sum(math.prod(shape) for shape in self.prepared.shapes.values())
-        needed = steps * values * (BYTES + len(self.request.subjects) * BYTES_OF_SUBJECT)
-        free = shutil.disk_usage(self.space).free
-        if needed > free:
-            raise UsageError(
-                f"--steps {steps}: the arrays of these steps need {needed / 1e9:.3g} GB, and {self.space.parent} has "
-                f"{free / 1e9:.3g} GB left: name fewer steps, or set TMPDIR to a larger disk"
-            )
-
-    def _prepare_curves(self, seconds: float, quick: bool) -> None:
-        """Make the reference ready for free trainings in float32, and draw its loss curves. Arguments: see ``too_long``."""
-        assert self.request.optimizer is not None
-        training = PrepareTraining(
-            inputs=str(self.prepared.training), mode="eager", optimizer=self.request.optimizer, match=False
-        )
-        second_step = self.worker.ask(PrepareOwnStep(training)).second_step_seconds
-        self.no_curve = too_long(self.request, seconds or second_step, None, quick)
-        if not self.no_curve:
-            self.curves.prepare(max(steps_of_curve(self.request), len(self.files)), _diverges)
-
-    def prepare_more(self, left: float | None) -> None:
-        """Train the reference from several seeds, where --seeds asks for it. left: seconds until --max-seconds is over."""
-        if self.request.seeds and not (self.random or self.no_curve):
-            self.end_losses = EndLossComparison(self.process, self.prepared, by_own_step)
-            self.end_losses.prepare(left)
-
-    def _truth(self, folder: Path, once: bool = False, times: float = 1.0) -> ComputeOwnTruth:
-        return ComputeOwnTruth(
-            weights=self.files,
-            inputs=str(self.prepared.training),
-            folder=str(folder),
-            seed=self.request.seed,
-            once=once,
-            times=times,
-        )
 
     def observe(self, learner: Learner) -> OwnObserved:
         """Drive a subject over the reference's weights. The reference's process is not used."""
@@ -273,7 +171,7 @@ class OwnStepParity:
                     for each in range(min(since.values(), default=number), number + 1)
                 )
             ),
-            exact=self._exact(self.space, number),
+            exact=self.exact(self.space, number),
             truth=self.truths[number],
             fused_parameters=learner.fused_parameters,
             since=since,
@@ -316,9 +214,9 @@ class OwnStepParity:
 
     def _with_variant(self, made: Made, update: Weights) -> tuple[Made, Weights, str]:
         """The comparison with the variant of Adam that other frameworks have, where a port is nearer to that; and its name."""
-        if not update.failing or not self._has_variant():
+        if not update.failing or not self.has_variant():
             return made, update, ""
-        other = replace(made, exact=self._exact(self.space / VARIANT, made.number))
+        other = replace(made, exact=self.exact(self.space / VARIANT, made.number))
         nearer = Weights.of(other, False)
         return (other, nearer, VARIANT) if nearer.badness < update.badness else (made, update, "")
 
@@ -330,26 +228,14 @@ class OwnStepParity:
         variant: that of the update in this step, which a state that agrees with it does not name again.
         """
         follows = ""
-        if held.failing and self._has_variant():
+        if held.failing and self.has_variant():
             other = compare_state(self._states(learner, observed, made, self.space / VARIANT))
             if other.badness < held.badness:
                 held, follows = other, "" if variant else VARIANT
         if held.failing:
-            coarse = npz.OnDisk(state_file(self._more_rounding() / NOISE_OF_STATE, made.number))
+            coarse = npz.OnDisk(state_file(self.more_rounding() / NOISE_OF_STATE, made.number))
             held = held.leaving(coarse, KINKS * MORE_ROUNDING)
         return held, follows
-
-    def _has_variant(self) -> bool:
-        """Whether an optimizer has a known variant, with which the steps are then computed once."""
-        folder = self.space / VARIANT
-        if self._variant is None:
-            folder.mkdir(exist_ok=True)
-            self.process.phase(f"its own steps with the variant {VARIANT}")
-            question = WriteOwnVariant(
-                self.files, str(self.prepared.training), str(folder), self.request.seed, once=self.few
-            )
-            self._variant = self.worker.ask(question)
-        return self._variant
 
     def _explain(self, learner: Learner, made: Made, weights: Weights, said: list[str], variant: bool) -> Explain:
         """A function that looks for the known mistake that explains these weights after a step. said: gets what it says."""
@@ -394,21 +280,12 @@ class OwnStepParity:
 
         These are then compared by the noise of more rounding.
         """
-        noise = npz.OnDisk(self._more_rounding() / NOISE.format(number))
+        noise = npz.OnDisk(self.more_rounding() / NOISE.format(number))
         again = {each.name: _beside(each, noise) for each in update.failing}
         if not all(each is not None and each.badness(EQUAL_RHO) <= 1 for each in again.values()):
             return update
         every = [replace(each, compared=again.get(each.name) or each.compared) for each in update.every]
         return replace(update, every=every, failing=(), kinked=True)
-
-    def _more_rounding(self) -> Path:
-        """The folder of the same steps with more rounding, which are computed once."""
-        folder = self.space / "coarse"
-        if not self._coarse:
-            self.process.phase(f"its own steps with {MORE_ROUNDING:g} times the rounding")
-            folder.mkdir(exist_ok=True)
-            self._coarse = self.worker.ask(self._truth(folder, times=MORE_ROUNDING)).truths
-        return folder
 
     def _states(self, learner: Learner, observed: OwnObserved, made: Made, folder: Path) -> States:
         """The state of a subject after a step beside the exact one in a folder."""
@@ -424,19 +301,10 @@ class OwnStepParity:
             own_before=arrays(taken, number - 1),
             right_before=arrays(exact, number - 1),
             noise=arrays(folder / NOISE_OF_STATE),
-            weights=self._exact(folder, number),
+            weights=self.exact(folder, number),
             fused=made.fused_parameters,
             multiples=self._multiples[learner.label],
         )
-
-    def _exact(self, folder: Path, number: int) -> npz.OnDisk:
-        """The exact arrays of a step in a folder, and their noise."""
-        return npz.OnDisk(folder / EXACT.format(number), folder / NOISE.format(number))
-
-
-def _diverges(step: int, loss: float) -> str:
-    """Why the reference cannot be trained freely, of which a loss is not finite."""
-    return f"its own training diverges: a loss is {loss} at step {step}; fewer --steps may stay finite"
 
 
 def _beside(weight: Weight, noise: Mapping[str, Array]) -> Compared | None:

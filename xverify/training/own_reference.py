@@ -1,0 +1,148 @@
+"""The reference of a run whose model files make their own training step: its states, its exact steps and their noise."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+from ..errors import UsageError
+from ..messages.own_step import ComputeOwnTruth, PrepareOwnStep, TrainOwnSteps, WriteOwnVariant
+from ..messages.training import PrepareTraining
+from ..reference.build import Prepared, ReferenceProcess
+from ..verdict.own_step import OwnStepTruth
+from ..weights import npz
+from .checks import MORE_ROUNDING
+from .curve import LONG_STEP, CurveComparison, steps_of_curve, too_long
+from .end_losses import EndLossComparison
+from .free_run import by_own_step
+
+STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared, without --steps
+UPDATES = 2  # compared steps that must change a weight, where steps are short; otherwise one
+# Bytes of each value of the weights in a step: weights before it, exact weights after it, changes and gradients and the noise of
+# two; and of each subject, weights after its timed and its watched step, and gradients.
+BYTES, BYTES_OF_SUBJECT = 4 + 3 * 8 + 2 * 4, 3 * 4
+MOST_STEPS = 32  # that are compared without --steps, where too few of the first ones change a weight
+VARIANT = "eps-hat"  # a key of optimizers.VARIANTS
+EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of replay.own_step, in a module that needs no torch
+
+
+class OwnStepReference:
+    """Makes the steps of the reference. Its states and exact steps are computed once and kept in files."""
+
+    def __init__(self, process: ReferenceProcess, prepared: Prepared) -> None:
+        self.process, self.prepared = process, prepared
+        self.request, self.worker, self.space = process.request, process.worker, process.space
+        self.layers: tuple[str, ...] = ()
+        self.files: tuple[str, ...] = ()
+        self.few = False  # whether steps are so long that little is done
+        self.truths: tuple[OwnStepTruth, ...] = ()
+        self.random = ""
+        self.curves = CurveComparison(process, prepared, by_own_step)
+        self.no_curve = ""
+        self.end_losses: EndLossComparison | None = None
+        self._coarse: tuple[OwnStepTruth, ...] = ()
+        self._variant: bool | None = None
+
+    def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
+        """Train the reference, and compute its steps in float64.
+
+        curve: whether to draw the loss curves. seconds: duration of a step of the reference; 0.0 when it is not known.
+        left: seconds until --max-seconds is over.
+        Raises Failed when the reference's step cannot be used, and UsageError when the disk has no space for so many steps.
+        """
+        asked = self.request.steps
+        quick = self.request.effort == "quick" and not (asked or self.request.seeds)
+        self.no_curve = too_long(self.request, seconds, left, quick)
+        self.few = (quick and seconds > LONG_STEP) or (left is not None and left < 20 * seconds)
+        if asked:
+            self._check_space(asked)
+        self.process.phase("its own training steps in float32, then in float64, and their noise")
+        question = TrainOwnSteps(
+            weights=str(self.prepared.weights),
+            inputs=str(self.prepared.training),
+            steps=1 if self.few else asked or STEPS[self.request.effort],
+            folder=str(self.space),
+            updates=1 if asked or self.few else UPDATES,
+            most=asked or MOST_STEPS,
+        )
+        self.files = self.worker.ask(question)
+        reply = self.worker.ask(self._truth(self.space, once=self.few))
+        self.truths = reply.truths
+        if reply.random:
+            self.random = (
+                f"the reference is random: two runs of its train_step from one state first differ in {reply.random}. It draws "
+                "random numbers, or dropout is on in it; make the noise an input or a target of spec.py"
+            )
+        elif self.prepared.random:
+            self.random = self.prepared.random
+        elif curve and not self.no_curve:
+            self._prepare_curves(seconds, quick)
+
+    def _check_space(self, steps: int) -> None:
+        """Raise UsageError where the temporary folder has no space for the arrays of so many steps."""
+        values = sum(math.prod(shape) for shape in self.prepared.shapes.values())
+        needed = steps * values * (BYTES + len(self.request.subjects) * BYTES_OF_SUBJECT)
+        free = shutil.disk_usage(self.space).free
+        if needed > free:
+            raise UsageError(
+                f"--steps {steps}: the arrays of these steps need {needed / 1e9:.3g} GB, and {self.space.parent} has "
+                f"{free / 1e9:.3g} GB left: name fewer steps, or set TMPDIR to a larger disk"
+            )
+
+    def _prepare_curves(self, seconds: float, quick: bool) -> None:
+        """Make the reference ready for free trainings in float32, and draw its loss curves. Arguments: see ``too_long``."""
+        assert self.request.optimizer is not None
+        training = PrepareTraining(
+            inputs=str(self.prepared.training), mode="eager", optimizer=self.request.optimizer, match=False
+        )
+        second_step = self.worker.ask(PrepareOwnStep(training)).second_step_seconds
+        self.no_curve = too_long(self.request, seconds or second_step, None, quick)
+        if not self.no_curve:
+            self.curves.prepare(max(steps_of_curve(self.request), len(self.files)), _diverges)
+
+    def prepare_more(self, left: float | None) -> None:
+        """Train the reference from several seeds, where --seeds asks for it. left: seconds until --max-seconds is over."""
+        if self.request.seeds and not (self.random or self.no_curve):
+            self.end_losses = EndLossComparison(self.process, self.prepared, by_own_step)
+            self.end_losses.prepare(left)
+
+    def _truth(self, folder: Path, once: bool = False, times: float = 1.0) -> ComputeOwnTruth:
+        return ComputeOwnTruth(
+            weights=self.files,
+            inputs=str(self.prepared.training),
+            folder=str(folder),
+            seed=self.request.seed,
+            once=once,
+            times=times,
+        )
+
+    def has_variant(self) -> bool:
+        """Whether an optimizer has a known variant, with which the steps are then computed once."""
+        folder = self.space / VARIANT
+        if self._variant is None:
+            folder.mkdir(exist_ok=True)
+            self.process.phase(f"its own steps with the variant {VARIANT}")
+            question = WriteOwnVariant(
+                self.files, str(self.prepared.training), str(folder), self.request.seed, once=self.few
+            )
+            self._variant = self.worker.ask(question)
+        return self._variant
+
+    def more_rounding(self) -> Path:
+        """The folder of the same steps with more rounding, which are computed once."""
+        folder = self.space / "coarse"
+        if not self._coarse:
+            self.process.phase(f"its own steps with {MORE_ROUNDING:g} times the rounding")
+            folder.mkdir(exist_ok=True)
+            self._coarse = self.worker.ask(self._truth(folder, times=MORE_ROUNDING)).truths
+        return folder
+
+    def exact(self, folder: Path, number: int) -> npz.OnDisk:
+        """The exact arrays of a step in a folder, and their noise."""
+        return npz.OnDisk(folder / EXACT.format(number), folder / NOISE.format(number))
+
+
+def _diverges(step: int, loss: float) -> str:
+    """Why the reference cannot be trained freely, of which a loss is not finite."""
+    return f"its own training diverges: a loss is {loss} at step {step}; fewer --steps may stay finite"
