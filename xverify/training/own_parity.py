@@ -35,7 +35,7 @@ from .conclusion import training_error
 from .learner import Learner
 from .own_made import Made, Weight, compare_gradients
 from .own_matching import Side
-from .own_reference import NOISE, VARIANT, OwnStepReference
+from .own_reference import NOISE, VARIANT, ReferenceSteps
 from .own_state import StateCompared, StateCoverage, States, compare_state, known_differences
 from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first
 from .step import Distance
@@ -55,7 +55,7 @@ class OwnObserved:
     watched: OwnStepsTaken
 
 
-class OwnStepParity(OwnStepReference):
+class OwnStepParity(ReferenceSteps):
     """Runs the checks of a subject's steps beside those of the reference."""
 
     def __init__(self, process: ReferenceProcess, prepared: Prepared) -> None:

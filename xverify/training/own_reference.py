@@ -27,7 +27,7 @@ VARIANT = "eps-hat"  # a key of optimizers.VARIANTS
 EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of replay.own_step, in a module that needs no torch
 
 
-class OwnStepReference:
+class ReferenceSteps:
     """Makes the steps of the reference. Its states and exact steps are computed once and kept in files."""
 
     def __init__(self, process: ReferenceProcess, prepared: Prepared) -> None:
