@@ -38,6 +38,7 @@ __all__ = [
     "load_file",
     "normal_form",
     "open_file",
+    "readable",
     "save_file",
     "to_canonical",
 ]
@@ -92,11 +93,11 @@ class _OfFile(Converted):
     def __getitem__(self, name: str) -> Array:
         if name not in self:
             raise KeyError(name)
-        with _readable(Path(self.source)):
+        with readable(Path(self.source)):
             return super().__getitem__(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        with _readable(Path(self.source)):
+        with readable(Path(self.source)):
             return super().shape(name)
 
 
@@ -107,7 +108,7 @@ def open_file(path: str | Path, trust: bool = False, most: float | None = None) 
     if wrong:
         raise WeightsError(f"{path}: {wrong.replace(reading.ABSENT, 'no such weight file')}")
     module = known_format(path)
-    with _readable(path):
+    with readable(path):
         opens = getattr(module, "open_file", None)
         if opens is not None:
             return _OfFile(opens(path, trust, most), source=str(path))
@@ -115,7 +116,7 @@ def open_file(path: str | Path, trust: bool = False, most: float | None = None) 
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> Iterator[None]:
     """Raise WeightsError for every error of a file that cannot be read."""
     try:
         yield

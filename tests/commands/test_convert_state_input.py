@@ -45,9 +45,11 @@ def test_a_wrong_command_line_is_refused(refused, words, says):
     assert says in refused(*words)
 
 
-def test_a_file_that_is_no_checkpoint_is_refused(refused, tmp_path):
-    (tmp_path / "here" / "checkpoint.pt").write_bytes(b"PK\x03\x04 and no archive")
-    assert "checkpoint.pt: " in refused("--from", "torch=checkpoint.pt", *TO)
+@pytest.mark.parametrize("content", [b"PK\x03\x04 and no archive", b"hello\n"])
+def test_a_file_that_is_no_checkpoint_is_refused(refused, tmp_path, content):
+    (tmp_path / "here" / "checkpoint.pt").write_bytes(content)
+    says = refused("--from", "torch=checkpoint.pt", *TO)
+    assert "checkpoint.pt: not a readable .pt file, or truncated" in says or "not a whole archive" in says, says
 
 
 def test_state_without_weights_needs_them(refused):

@@ -15,7 +15,7 @@ from ..messages.checkpoint import (
     OpenCheckpoint,
     SaveCheckpoint,
 )
-from ..weights import canonical, npz
+from ..weights import canonical, npz, readable
 from .handlers import Group
 from .training import TrainingSession
 
@@ -42,7 +42,8 @@ class CheckpointWork(Group):
         self.opened, self.title = state.trained.checkpoint(), request.title
         self.opened.path = Path(request.path)
         try:
-            found = self.opened.open(self.opened.path, state.model)
+            with readable(self.opened.path):
+                found = self.opened.open(self.opened.path, state.model)
             name = str(found.settings.get("name", "") or request.optimizer)
             known = self.opened.constructors
             if name and name not in known:

@@ -119,8 +119,8 @@ class KerasCheckpoint(Checkpoint):
     # -- the optimizer ------------------------------------------------------------------------------------------------
 
     def load(self, model: Any, learner: Any, steps: int) -> None:
-        twin = self._twin(model, learner)
-        places = [(str(number), variable) for number, variable in enumerate(twin.variables)]
+        ordered = self._in_the_models_order(model, learner)
+        places = [(str(number), variable) for number, variable in enumerate(ordered.variables)]
         if len(self.stored) != len(places):
             raise WeightsError(
                 f"{self.path}: its optimizer has {len(self.stored)} variables, and {learner.optimizer.name} of this model "
@@ -137,29 +137,29 @@ class KerasCheckpoint(Checkpoint):
             model.load_weights(self.path)
         except Exception as error:
             raise WeightsError(f"{self.path}: its weights do not fit the model: {first_line(error)}") from None
-        twin.load_own_variables(self.stored)
-        learner.optim._iterations.assign(twin._iterations)
-        self._copy(learner, twin, learner.optim)
+        ordered.load_own_variables(self.stored)
+        learner.optim._iterations.assign(ordered._iterations)
+        self._copy(learner, ordered, learner.optim)
 
     def save(self, path: Path, model: Any, learner: Any) -> None:
-        twin = self._twin(model, learner)
-        twin._iterations.assign(learner.optim._iterations)
-        self._copy(learner, learner.optim, twin)
-        model.compile(optimizer=twin)
+        ordered = self._in_the_models_order(model, learner)
+        ordered._iterations.assign(learner.optim._iterations)
+        self._copy(learner, learner.optim, ordered)
+        model.compile(optimizer=ordered)
         named = path.with_name(path.name + self.suffixes[0])
         model.save_weights(named)
         named.replace(path)
 
-    def _twin(self, model: Any, learner: Any) -> Any:
+    def _in_the_models_order(self, model: Any, learner: Any) -> Any:
         """An optimizer as that of the learner, built with the variables in the order of the model."""
         import keras
 
         if not isinstance(model, keras.Model):
             raise Unsupported(f"the model is a {type(model).__name__}: only a keras.Model is saved with its optimizer")
         known = {id(variable) for variable in learner.variables}
-        twin = type(learner.optim).from_config(learner.optim.get_config())
-        twin.build([variable for variable in model.trainable_variables if id(variable) in known])
-        return twin
+        ordered = type(learner.optim).from_config(learner.optim.get_config())
+        ordered.build([variable for variable in model.trainable_variables if id(variable) in known])
+        return ordered
 
     def _copy(self, learner: Any, source: Any, target: Any) -> None:
         """Copy the state of every variable from one optimizer to another."""
