@@ -49,7 +49,7 @@ def test_a_wrong_command_line_is_refused(refused, words, says):
 def test_a_file_that_is_no_checkpoint_is_refused(refused, tmp_path, content):
     (tmp_path / "here" / "checkpoint.pt").write_bytes(content)
     says = refused("--from", "torch=checkpoint.pt", *TO)
-    assert "checkpoint.pt: not a readable .pt file, or truncated" in says or "not a whole archive" in says, says
+    assert "checkpoint.pt: not a readable .pt file, or truncated" in says, says
 
 
 def test_state_without_weights_needs_them(refused):
