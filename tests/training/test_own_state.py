@@ -1,6 +1,9 @@
 """A training step of one's own whose state holds a copy of the model: a frozen reference, and a teacher that follows the model."""
 
 import pytest
+from helpers.ownsteplines import KERAS as KERAS_NET
+from helpers.ownsteplines import SPEC
+from helpers.ownsteplines import TORCH as NET
 from helpers.ownsteps import assert_port_is_wrong, folder
 
 pytest.importorskip("torch")
@@ -10,45 +13,16 @@ pytestmark = pytest.mark.slow
 
 UNTIMED = ("--task", "train", "--no-timing", "--subjects", "torch:eager,tensorflow:eager")
 
-SPEC = """
-from xverify import ModelSpec, TensorSpec
-SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 12))}, outputs={"logits": TensorSpec(("N", 5))}, batch=16)
-"""
-TORCH = """
-import copy
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(12, 24), nn.Linear(24, 5)
-    def forward(self, x):
-        return self.b(torch.tanh(self.a(x)))
-build = Net
-"""
-KERAS = """
-import keras
-import tensorflow as tf
-from keras.layers import Dense
-
-class Net(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = Dense(24, activation="tanh", name="a"), Dense(5, name="b")
-        self.a.build((None, 12))
-        self.b.build((None, 24))
-        self.built = True
-    def call(self, x):
-        return self.b(self.a(x))
-build = Net
-
+TORCH = "import copy\nfrom torch.nn import functional as F\n" + NET
+KERAS = (
+    KERAS_NET
+    + """
 def copied(model):
     other = Net()
     other.set_weights(model.get_weights())
     return other
 """
+)
 # As in preference optimization: what is trained stays near the model that it was.
 FROZEN = {
     "spec": SPEC,
