@@ -198,14 +198,18 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
         yield Mistake(says, partial(settings, [name], {"nesterov": not group["nesterov"]}), optimizer=name)
     for setting, values in CONSTANTS.items():
         for value in values if setting in group else ():
-            if value != group[setting]:
+            if isinstance(group[setting], (int, float)) and value != group[setting]:
                 more = {"nesterov": False} if setting == "momentum" and not value and "nesterov" in group else {}
                 yield other(setting, value, group[setting], **{setting: value, **more})
 
 
 def _adams(optimizers: Optimizers) -> list[str]:
-    """The names of the optimizers that correct the bias of their moments and add eps. Lion has betas alone."""
-    return [name for name, each in optimizers.items() if {"betas", "eps"} <= each.param_groups[0].keys()]
+    """The names of the optimizers that correct the bias of their moments and add eps. Lion has betas and does not."""
+    return [
+        name
+        for name, each in optimizers.items()
+        if all(group.get("betas") and isinstance(group.get("eps"), float) for group in each.param_groups)
+    ]
 
 
 @contextmanager

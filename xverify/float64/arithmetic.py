@@ -17,6 +17,8 @@ DRAWS = {
     *("rand", "rand_like", "randn", "randn_like", "normal", "bernoulli", "multinomial"),
     *("uniform_", "normal_", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_"),
 }
+# Operations of torch.amp.GradScaler, which take their scale and what they found in float32 alone.
+SCALING = {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
 
 
 class _Widening(TorchDispatchMode):
@@ -27,6 +29,8 @@ class _Widening(TorchDispatchMode):
     ) -> Any:
         if func.overloadpacket.__name__ in DRAWS:
             return _drawn(func, args, kwargs or {})
+        if func.overloadpacket.__name__ in SCALING:
+            return _scaling(func, args)
         named = {key: WIDER.get(value, value) if key == "dtype" else value for key, value in (kwargs or {}).items()}
         if func._schema.is_mutable or func.is_view:  # a view must be one of the given tensor
             return func(*args, **named)
@@ -41,6 +45,16 @@ def _drawn(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         target, *others = args
         drawn = torch.empty_like(target, dtype=_NARROWER.get(target.dtype, target.dtype))
         return target.copy_(func(drawn, *tree_map(_narrowed, others), **kwargs))
+
+
+def _scaling(func: Any, args: tuple[Any, ...]) -> Any:
+    """A step of a scaler of gradients. Its scale is a power of two, which float32 holds; the gradients stay in float64."""
+    own = [_narrowed(value) for value in args]
+    result = func(*own)
+    for argument, given, value in zip(func._schema.arguments, args, own):
+        if value is not given and argument.alias_info is not None:
+            given.copy_(value)
+    return args[0] if result is own[0] else result
 
 
 def _narrowed(value: Any) -> Any:

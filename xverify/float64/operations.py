@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_iter, tree_map_only
 
 from ..verdict.limits import UNIT
 from .arithmetic import float64_arithmetic
-from .rounding import Noise, rounded_log_softmax, rounded_logsumexp, rounded_softmax, sums_exactly
+from .rounding import Noise, has_no_memory, rounded_log_softmax, rounded_logsumexp, rounded_softmax, sums_exactly
 
 # Operations that copy, select or compare values, or whose results float32 holds exactly.
 COPIES = frozenset((
@@ -105,7 +105,7 @@ class _Perturbing(TorchDispatchMode):
 
 def _size(size_of: Callable[[Tensor], Tensor], x: Tensor) -> Tensor | None:
     """What the error of an approximated function of x is relative to; None for a result without noise."""
-    if x.dtype != torch.float64 or not x.numel() or x.is_meta:
+    if x.dtype != torch.float64 or not x.numel() or has_no_memory(x):
         return None
     return torch.where(x.abs() < ENDS, size_of(x), 0.0)
 
@@ -114,7 +114,7 @@ def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """A result of an operation, changed in place."""
     if tensor.is_complex():
         _changed(torch.view_as_real(tensor), change)
-    elif tensor.dtype == torch.float64 and tensor.numel():
+    elif tensor.dtype == torch.float64 and tensor.numel() and not has_no_memory(tensor):
         if tensor.is_contiguous():
             change(tensor)
         else:  # it may be a part of a larger tensor that an operation overwrote

@@ -103,15 +103,17 @@ class Steps:
         times: float = 1.0,
         change: Change | None = None,
         started: Callable[[Held], None] = lambda _: None,
+        inside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Iterator[Taken]:
         """Make a step from the weights of each file, with a new model and a new state.
 
         noise: perturbs weights, inputs, layers and constants, ``times`` as much as rounding does. change: of the code.
-        started: called with what the state holds before the first step.
+        started: called with what the state holds before the first step. inside: makes the context of ``train_state``, and that of
+        every step.
         """
         code, model = self.code, self.code.build(float64)
         _set_weights(code, model, self.files[0], noise, times)
-        with _arithmetic(float64, None, times):
+        with inside(), _arithmetic(float64, None, times):
             step, optimizers, reader = code.start(model)
         started(reader.read())
         with ExitStack() as contexts:
@@ -125,6 +127,7 @@ class Steps:
                 layers = perturbed_layers(model, noise, times) if noise is not None else nullcontext()
                 before = code.read(model)
                 with (
+                    inside(),
                     _arithmetic(float64, noise, times),
                     layers,
                     code.watch(model) as updates,
@@ -163,7 +166,7 @@ class Steps:
             if number:
                 files.append(str(folder / f"own-{number}.npz"))
                 npz.save_file(before, Path(files[-1]))
-            losses = step({name: as_float32(tensor) for name, tensor in batch.items()})
+            losses = step({name: _given(tensor, False, None, 1.0) for name, tensor in batch.items()})
             check_losses({name: float(value) for name, value in losses.items()}, number)
             after = {name: array.astype(np.float32) for name, array in self.code.read(model).items()}
             check_weights(after, number)
@@ -219,10 +222,10 @@ def _arithmetic(float64: bool, noise: Noise | None, times: float) -> AbstractCon
 
 
 def _given(tensor: Tensor, float64: bool, noise: Noise | None, times: float) -> Tensor:
-    """A tensor of a batch in the arithmetic of a drive."""
+    """A copy of a tensor of a batch in the arithmetic of a drive. The code may change it, also by ``requires_grad_``."""
     if not float64:
-        return as_float32(tensor)
-    exact = as_float64(tensor)
+        return as_float32(tensor).clone()
+    exact = as_float64(tensor).clone()
     return noise.given(exact, times * UNIT) if noise is not None and tensor.is_floating_point() else exact
 
 

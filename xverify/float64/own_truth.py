@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..errors import Failed
+from ..framework.generators import Draws
 from ..framework.own_state import Held, Lazy
 from ..verdict.limits import UNIT, growth
 from ..verdict.own_step import EXACT, NOISE, START, OwnStepTruth, StateEntry, state_file
@@ -25,8 +26,12 @@ REPEATS = 2  # perturbed drives; with the error of float32 the floor has three m
 REPEATED = 1e-7  # two float64 runs of one step that differ by more than this share of a change are random
 
 
-def truths(steps: Steps, folder: Path, seed: int, repeats: int, times: float = 1.0) -> tuple[list[OwnStepTruth], str]:
+def truths(
+    steps: Steps, folder: Path, seed: int, repeats: int, draws: Draws, times: float = 1.0
+) -> tuple[list[OwnStepTruth], str]:
     """The exact steps, and where two runs of them differ; "" when they do not.
+
+    draws: in the second run every generator of random numbers gives other numbers, and the seeds that are set are noted here.
 
     The arrays are written to ``exact_file`` of each step: "after/name", "change/name" and "gradient/key"; and their noise to
     ``noise_file``. What the state holds is written to a ``state_file`` beside each of both.
@@ -38,7 +43,7 @@ def truths(steps: Steps, folder: Path, seed: int, repeats: int, times: float = 1
         measured.append(_Measured(taken, folder, number, steps.batches[number]))
     if not any(size for each in measured for size in parameters(each.sizes).values()):
         raise Failed(no_update(len(measured)))
-    for number, taken in enumerate(steps.drive()):
+    for number, taken in enumerate(steps.drive(inside=draws.other_numbers)):
         place = measured[number].first_change(taken)
         if place:
             return [each.truth() for each in measured], f"{place}, step {number}"

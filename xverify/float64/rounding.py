@@ -69,6 +69,11 @@ def chosen(values: Tensor, unit: float = UNIT) -> Tensor:
     return whole | _fits(values, bits_of(unit) // 2) | ~(sizes <= HUGE)
 
 
+def has_no_memory(tensor: Tensor) -> bool:
+    """Whether a tensor has no memory: one of the device meta, or the zero that forward-mode derivatives have for a constant."""
+    return tensor.is_meta or tensor._is_zerotensor()
+
+
 def sums_exactly(tensors: Sequence[Tensor], terms: int, unit: float = UNIT) -> bool:
     """Whether sums of products of these tensors' values are exact in whatever order they are added up.
 
@@ -85,7 +90,7 @@ def sums_exactly(tensors: Sequence[Tensor], terms: int, unit: float = UNIT) -> b
 
 def _range_bits(tensor: Tensor, most: int) -> float:
     """The bits of the whole numbers that a tensor's values are multiples of one step by; infinity when there are more than most."""
-    if tensor.is_meta:
+    if has_no_memory(tensor):
         return math.inf
     values = tensor.detach().reshape(-1)
     if _bits_of_values(values[:: 1 + values.numel() // SAMPLE]) > most:
@@ -197,7 +202,7 @@ class Noise:
 
     def _change_(self, tensor: Tensor, size: float | None, kept: Kept | None, values: Tensor | None = None) -> Tensor:
         """Multiply a tensor by random factors, in place. kept: which values are multiplied by 1. values: instead of its own."""
-        if not tensor.is_floating_point() or tensor.is_meta or not tensor.numel():
+        if not tensor.is_floating_point() or has_no_memory(tensor) or not tensor.numel():
             return tensor
         if kept is not None and tensor.dtype != torch.float64:
             return tensor

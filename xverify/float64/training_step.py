@@ -211,10 +211,13 @@ def _perturbed_step(
 
 @contextmanager
 def perturbed_layers(model: nn.Module, noise: Noise, times: float) -> Iterator[None]:
-    """Perturb the output of every layer of a float64 model, and the gradient of that output, within the context."""
+    """Perturb the output of every layer of a float64 model, and the gradient of that output, within the context.
+
+    A layer that ``torch.vmap`` calls is left out: its code has no values there that random numbers could be drawn for.
+    """
 
     def perturb_output(layer: nn.Module, args: Any, output: Any) -> Any:
-        if isinstance(layer, COPIES):
+        if isinstance(layer, COPIES) or _in_vmap():
             return None
         inputs = flatten(args)
         size = times * noise.rounding(summed_terms(layer, inputs))
@@ -223,6 +226,12 @@ def perturbed_layers(model: nn.Module, noise: Noise, times: float) -> Iterator[N
     hooks = [layer.register_forward_hook(perturb_output) for layer in leaves(model).values()]
     with hooked(hooks):
         yield
+
+
+def _in_vmap() -> bool:
+    """Whether ``torch.vmap``, or a function of torch.func that uses it, runs the code."""
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    return any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels)
 
 
 def _perturbed_both_ways(

@@ -6,7 +6,8 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,37 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+@dataclass
+class Draws:
+    """What is noted of random numbers while code of a folder runs. folder: of the model files.
+
+    seeds: the functions that set a seed or a state. drawn: the functions that drew. Each has the line of a file that called it.
+    """
+
+    folder: Path
+    seeds: list[str] = field(default_factory=list)
+    drawn: list[str] = field(default_factory=list)
+
+    def other_numbers(self) -> AbstractContextManager[None]:
+        """The context ``other_numbers``, in which the functions that set a seed are noted."""
+        return other_numbers(lambda name: self.seeds.append(name + line_in(self.folder)))
+
+    def note(self, name: str) -> None:
+        """Note a function that draws."""
+        self.drawn.append(name + line_in(self.folder))
+
+    def says(self) -> str:
+        """The sentence of a report on code that is random: which call drew, and what to do."""
+        drawn = next((each for each in self.drawn if " in " in each), "")
+        what = f"It draws random numbers: {drawn}" if drawn else "It draws random numbers, or dropout is on in it"
+        if self.seeds:
+            what += (
+                f". It sets a seed ({self.seeds[0]}), and the second run got another one, because frameworks do not draw "
+                "the same numbers from one seed"
+            )
+        return f"{what}; make the noise an input or a target of spec.py"
 
 
 _PLAIN = ("seed", "getstate", "setstate", "get_state", "set_state")  # they draw no number

@@ -20,13 +20,14 @@ from typing import Any, ClassVar
 from ..errors import Failed, Unsupported
 from ..weights.canonical import Array
 from ..workload.objective import STEP
-from .generators import replaced
+from .generators import Noted, replaced, watched
 from .own_mistake import OwnMistake
 from .own_state import Slot, StoredWeight
 from .runner import Runner, Source
 from .structures import Natives, is_tensor, parts
 
 STATE = "train_state"
+SYMBOLIC = ("KerasTensor", "SymbolicTensor", "Tracer")  # ends of the names of classes of tensors that have no values
 DEPTH = 3  # containers and objects within a state in which optimizers are looked for
 
 # A step as a function of its batch: name of an input or target -> native tensor. It returns what the user's function returns.
@@ -89,6 +90,10 @@ class RunsOwnStep(Runner):
     def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
         """The ``Update`` of every call of an optimizer within the context, as far as it is an eager one."""
         return nullcontext([])
+
+    def watched_draws(self, note: Noted) -> AbstractContextManager[None]:
+        """The context in which ``note`` is told the name of every function that draws random numbers, as far as they are known."""
+        return watched(note)
 
     # -- what a state holds; see own_state ----------------------------------------------------------------------------
 
@@ -153,6 +158,8 @@ class OwnStep:
                 raise Failed(f"{must}; it has {name!r} for a name, which is {_a(name)}")
             if not is_tensor(value) and (isinstance(value, bool) or not isinstance(value, (int, float))):
                 raise Failed(f"{must}; {name!r} is {_a(value)}")
+            if type(value).__name__.endswith(SYMBOLIC):
+                raise Failed(f"{must}; {name!r} is {_a(value)}, which has no value: return the result of a call")
             shape = tuple(int(size) for size in getattr(value, "shape", ()))
             if math.prod(shape) != 1:
                 raise Failed(f"{must}; {name!r} is a tensor of shape {shape}: return its mean or its sum")

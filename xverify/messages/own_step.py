@@ -30,11 +30,13 @@ class OwnStepsTaken:
 
     losses: of each step, by name. optimizers: parameter -> name of the optimizer that updated it.
     state: what the state holds after each step; () where the steps were watched.
+    drawn: a sentence about the random numbers that the steps draw; "" where that was not noted.
     """
 
     losses: tuple[dict[str, float], ...]
     optimizers: dict[str, str]
     state: tuple[tuple[StateEntry, ...], ...] = ()
+    drawn: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,13 @@ class TakeOwnSteps(Request[OwnStepsTaken]):
         are watched, "step/gradient/n/name". Where they are not, ``state_file`` of each step gets the state after it; that before
         the first has the number START.
     watched: whether to make the steps eagerly, and to list what the optimizers are given.
+    other_numbers: whether every generator of random numbers gives other numbers. With ``watched``, what the steps draw is noted.
     """
 
     weights: tuple[str, ...]
     path: str
     watched: bool = False
+    other_numbers: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,14 @@ class TrainOwnSteps(Request[tuple[str, ...]]):
 
 @dataclass(frozen=True)
 class OwnTruthComputed:
-    """truths: of every step. random: where two runs of one step differ; "" when they do not."""
+    """truths: of every step.
+
+    random: where two runs of one step differ; "" when they do not. drawn: a sentence about the random numbers that it then draws.
+    """
 
     truths: tuple[OwnStepTruth, ...]
     random: str
+    drawn: str
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ optimizers keep the state that their own steps before have left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from .. import messages
 from ..messages.own_step import (
@@ -37,13 +36,10 @@ from .own_made import Made, Weight, compare_gradients
 from .own_matching import Side
 from .own_reference import NOISE, VARIANT, ReferenceSteps
 from .own_state import StateCompared, StateCoverage, States, compare_state, known_differences
-from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first
+from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first, wrong_losses
 from .step import Distance
 
-RANDOM = (
-    "its train_step is random: two runs from one state differ in {} by {:.2g}. It draws random numbers, or dropout is on in it; "
-    "make the noise an input or a target of spec.py"
-)
+RANDOM = "its train_step is random: two runs from one state differ in {} by {:.2g}. {}"
 KINKS = 2.0  # times the growth of the rounding: a floor that grows by more shows activations that cross their kinks
 
 
@@ -60,21 +56,26 @@ class OwnStepParity(ReferenceSteps):
 
     def __init__(self, process: ReferenceProcess, prepared: Prepared) -> None:
         super().__init__(process, prepared)
-        self._again: set[Path] = set()  # the folders of workers that have made their steps once more
+        self._again: dict[Path, OwnStepsTaken] = {}  # by the folder of a worker; see ``_taken_again``
         self._multiples: dict[str, dict[tuple[str, str], float]] = {}  # by the label of a subject; see States.multiples
 
     def observe(self, learner: Learner) -> OwnObserved:
         """Drive a subject over the reference's weights. The reference's process is not used."""
-        self._again.discard(learner.worker.folder)
+        self._again.pop(learner.worker.folder, None)
         timed = self._drive(learner, "timed")
         watched = self._drive(learner, "watched")
         learner.worker.ask(messages.ReleaseMemory())
         return OwnObserved(timed, watched)
 
     def _drive(self, learner: Learner, what: str) -> OwnStepsTaken:
-        """Let a subject make the steps. what: "timed", "watched" or "again"."""
+        """Let a subject make the steps. what: "timed", "watched", "again" or "drawn"."""
         self.process.listener.phase(learner.label, f"{len(self.files)} steps of its own from the reference's weights")
-        question = TakeOwnSteps(weights=self.files, path=str(_file(learner, what)), watched=what == "watched")
+        question = TakeOwnSteps(
+            weights=self.files,
+            path=str(_file(learner, what)),
+            watched=what in ("watched", "drawn"),
+            other_numbers=what in ("again", "drawn"),
+        )
         return learner.worker.ask(question)
 
     def judge(self, learner: Learner, observed: OwnObserved) -> tuple[Error, Training]:
@@ -180,7 +181,7 @@ class OwnStepParity(ReferenceSteps):
         if update.broken or statistics.broken:
             return self._checks(learner, made, update, statistics, "")
         held = compare_state(self._states(learner, observed, made, self.space))
-        random = self._random(learner, [*update.failing, *statistics.failing], held, number)
+        random = self._random(learner, [*update.failing, *statistics.failing], held, made)
         if random:
             return [Check("update", number, Verdict.INVALID, says=random)]
         made, update, variant = self._with_variant(made, update)
@@ -259,20 +260,39 @@ class OwnStepParity(ReferenceSteps):
 
         return explain
 
-    def _random(self, learner: Learner, failing: Sequence[Weight], held: StateCompared, number: int) -> str:
-        """Why nothing can be said of a subject that differs, because its step is random; "" when it is not."""
-        if not failing and not held.failing:
+    def _random(self, learner: Learner, failing: Sequence[Weight], held: StateCompared, made: Made) -> str:
+        """Why nothing can be said of a subject that differs, because its step is random; "" when it is not.
+
+        failing: the weights that differ from the reference's.
+        """
+        losses = wrong_losses(made) if made.losses.keys() == made.truth.losses.keys() else []
+        if not (failing or losses or held.failing):
             return ""
+        again = self._taken_again(learner).losses[made.number]
+        apart = self._apart(learner, failing, held, made.number)
+        apart += [
+            (f"loss {name!r}", gap)
+            for name, loss in made.losses.items()
+            if name in losses and not (gap := abs(again[name] - loss)) <= 0.1 * abs(loss - made.truth.losses[name])
+        ]
+        if not apart:
+            return ""
+        return RANDOM.format(*apart[0], self._drive(learner, "drawn").drawn)
+
+    def _taken_again(self, learner: Learner) -> OwnStepsTaken:
+        """The steps of a subject once more, with other random numbers."""
         if learner.worker.folder not in self._again:
-            self._drive(learner, "again")
-            self._again.add(learner.worker.folder)
+            self._again[learner.worker.folder] = self._drive(learner, "again")
+        return self._again[learner.worker.folder]
+
+    def _apart(
+        self, learner: Learner, failing: Sequence[Weight], held: StateCompared, number: int
+    ) -> list[tuple[str, float]]:
+        """What of the weights and the state is another one when the steps are made again, and the distance."""
         again = npz.OnDisk(step_file(_file(learner, "again"), number))
-        for each in failing:
-            apart = rms(again[f"{number}/weight/{each.name}"].astype(np.float64) - each.found)
-            if apart > 0.1 * each.compared.residual:
-                return RANDOM.format(each.name, apart)
-        for path, apart in held.apart(npz.OnDisk(state_file(_file(learner, "again"), number))):
-            return RANDOM.format(path, apart)
+        gaps = [(each, rms(again[f"{number}/weight/{each.name}"].astype(np.float64) - each.found)) for each in failing]
+        weights = [(each.name, gap) for each, gap in gaps if gap > 0.1 * each.compared.residual]
+        return weights + list(held.apart(npz.OnDisk(state_file(_file(learner, "again"), number))))
         return ""
 
     def _beyond_kinks(self, update: Weights, number: int) -> Weights:

@@ -70,10 +70,8 @@ class ReferenceSteps:
         reply = self.worker.ask(self._truth(self.space, once=self.few))
         self.truths = reply.truths
         if reply.random:
-            self.random = (
-                f"the reference is random: two runs of its train_step from one state first differ in {reply.random}. It draws "
-                "random numbers, or dropout is on in it; make the noise an input or a target of spec.py"
-            )
+            place = f"two runs of its train_step from one state first differ in {reply.random}"
+            self.random = f"the reference is random: {place}. {reply.drawn}"
         elif self.prepared.random:
             self.random = self.prepared.random
         elif curve and not self.no_curve:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..framework.generators import Draws
 from ..framework.own_mistake import OwnMistake
 from ..framework.own_state import StateReader
 from ..framework.own_step import OwnStep, Step, numbered, optimizers_by_name
@@ -35,13 +37,12 @@ def named_batch(state: State, batch: tuple[Array, ...]) -> Natives:
 class OwnStepSession(Group):
     """Handlers of requests about a user's own training step.
 
-    mode: the mode in which it is timed. batches: by the names of the spec, as native tensors.
+    mode: the mode in which it is timed. inputs: the file of the batches.
     """
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
-        self.mode = ""
-        self.batches: list[Natives] = []
+        self.mode = self.inputs = ""
         self.mistake: OwnMistake | None = None
         self.planted = ExitStack()  # what the mistake has changed
 
@@ -50,11 +51,11 @@ class OwnStepSession(Group):
         state, asked = self.state, request.training
         state.context = nullcontext
         arrays = labelled_batches(state, asked.inputs)
-        self.mode, self.batches = asked.mode, [named_batch(state, batch) for batch in arrays]
+        self.mode, self.inputs = asked.mode, asked.inputs
         dropout_disabled = state.trained.disable_dropout(state.model)
         begun = state.clock()
         step, _, _ = self._start(asked.mode)
-        state.cases, state.call = [(batch,) for batch in self.batches], step
+        state.cases, state.call = [(named_batch(state, batch),) for batch in arrays], step
         if asked.time_input:
             state.cases, state.call = list(arrays), lambda *batch: step(named_batch(state, batch))
         losses = state.call(*state.cases[0])
@@ -68,8 +69,11 @@ class OwnStepSession(Group):
     def take(self, request: messages.TakeOwnSteps) -> OwnStepsTaken:
         """Make a step from the weights of each file. The timed step then has the state that these steps leave."""
         state, framework = self.state, self.state.framework
+        batches, draws = labelled_batches(state, self.inputs), Draws(state.source.folder)
         state.write_weights(state.model, npz.OnDisk(Path(request.weights[0])))
-        step, optimizers, reader = self._start("eager" if request.watched else self.mode)
+        numbers = self._numbers(request, draws)
+        with numbers():
+            step, optimizers, reader = self._start("eager" if request.watched else self.mode)
         held = list[tuple[StateEntry, ...]]()
         if not request.watched:
             npz.save_file(reader.read().arrays, state_file(Path(request.path), START))
@@ -77,8 +81,9 @@ class OwnStepSession(Group):
         losses, updated = list[dict[str, float]](), dict[str, str]()
         for number, file in enumerate(request.weights):
             state.write_weights(state.model, npz.OnDisk(Path(file)))
-            with framework.watched_updates(state.model) if request.watched else nullcontext([]) as updates:
-                returned = step(self.batches[number % len(self.batches)])
+            batch = named_batch(state, batches[number % len(batches)])  # a new one: a step may change its batch
+            with numbers(), framework.watched_updates(state.model) if request.watched else nullcontext([]) as updates:
+                returned = step(batch)
                 framework.wait(returned)
                 framework.wait(())
             losses.append({name: self._number(value) for name, value in returned.items()})
@@ -93,18 +98,32 @@ class OwnStepSession(Group):
             for update, given in zip(updates, gradients):
                 updated |= dict.fromkeys(given, names.get(id(update.optimizer), type(update.optimizer).__name__))
             npz.save_file(arrays, messages.step_file(request.path, number))
-        return OwnStepsTaken(tuple(losses), updated, tuple(held))
+        drawn = draws.says() if request.watched and request.other_numbers else ""
+        return OwnStepsTaken(tuple(losses), updated, tuple(held), drawn)
+
+    def _numbers(self, request: messages.TakeOwnSteps, draws: Draws) -> Callable[[], AbstractContextManager[None]]:
+        """Makes the context of random numbers in which a step is made. draws: gets what is noted."""
+
+        @contextmanager
+        def noted() -> Iterator[None]:
+            with draws.other_numbers(), self.state.framework.watched_draws(draws.note):
+                yield
+
+        if not request.other_numbers:
+            return nullcontext
+        return noted if request.watched else draws.other_numbers
 
     def loss_curve(self, request: messages.OwnLossCurve) -> tuple[dict[str, float], ...]:
         """Train freely, and return the losses of each step."""
         state, found = self.state, list[dict[str, float]]()
+        batches = labelled_batches(state, self.inputs)
         state.write_weights(state.model, npz.OnDisk(Path(request.weights)))
         step, _, _ = self._start(self.mode)
-        order = request.order or range(len(self.batches))
+        order = request.order or range(len(batches))
         while len(found) < request.steps and all(
             math.isfinite(loss) for losses in found[-1:] for loss in losses.values()
         ):
-            returned = step(self.batches[order[len(found) % len(order)]])
+            returned = step(named_batch(state, batches[order[len(found) % len(order)]]))
             state.framework.wait(returned)
             found.append({name: self._number(value) for name, value in returned.items()})
         return tuple(found)
@@ -132,4 +151,6 @@ class OwnStepSession(Group):
         """A loss as a number. value: a native tensor of one value, or a number."""
         if isinstance(value, (int, float)):
             return float(value)
+        if isinstance(value, np.generic):  # as train_on_batch of Keras returns it
+            return float(value.item())
         return float(np.asarray(self.state.runner.to_numpy(value, None)).reshape(()))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..framework.generators import Draws
 from ..framework.own_mistake import OwnMistake
 from ..framework.own_state import StateReader
 from ..framework.own_step import OwnStep, Step, optimizers_by_name
@@ -36,8 +39,18 @@ class OwnStepReference(Group):
 
         steps, folder = self._steps(request.weights, request.inputs), Path(request.folder)
         repeats = 1 if request.once else own_truth.REPEATS
-        found, random = own_truth.truths(steps, folder, request.seed, repeats, request.times)
-        return OwnTruthComputed(tuple(found), random)
+        draws = Draws(self.state.source.folder)
+        found, random = own_truth.truths(steps, folder, request.seed, repeats, draws, request.times)
+        return OwnTruthComputed(tuple(found), random, self._drawn(steps, draws) if random else "")
+
+    def _drawn(self, steps: Steps, draws: Draws) -> str:
+        """The sentence about what the steps draw, which is found in one more run of them."""
+        try:
+            for _ in steps.drive(inside=partial(self.state.framework.watched_draws, draws.note)):
+                pass
+        except Exception:  # the code may not run while its calls are watched
+            traceback.print_exc()
+        return draws.says()
 
     def write_variant(self, request: messages.WriteOwnVariant) -> bool:
         """Make the steps with a known variant of the optimizers."""
@@ -93,7 +106,8 @@ class OwnStepReference(Group):
 
         def start(model: Any) -> tuple[Step, Natives, StateReader]:
             functions = OwnStep.of(state.source)
-            made, step = functions.start(model)
+            made, bound = functions.start(model)
+            step = framework.own_step(bound, "eager")
 
             def checked(batch: Mapping[str, Any]) -> Any:
                 losses = step(dict(batch))

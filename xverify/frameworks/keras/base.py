@@ -6,7 +6,7 @@ All of them build their model from the folder's tensorflow.py, and take images a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import lower_dtype
 from xverify.framework.checkpoint import Checkpoint
+from xverify.framework.generators import Noted
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.structures import map_leaves
 from xverify.framework.training import BackwardPass, Batch
@@ -183,6 +184,13 @@ class Keras(Framework):
         import keras
 
         return self.to_numpy(tensor.value if isinstance(tensor, keras.Variable) else tensor, None)
+
+    def uncompiled(self) -> AbstractContextManager[None]:
+        """The context in which functions that the user's code compiles run as they are written."""
+        return nullcontext()
+
+    def watched_draws(self, note: Noted) -> AbstractContextManager[None]:
+        return own_step.watched_draws(note)
 
     def differentiate(self, asked: Pass) -> Gradients:
         """Run one forward and one backward pass."""

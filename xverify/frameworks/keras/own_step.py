@@ -1,11 +1,14 @@
-"""What a user's own training step gives to the optimizers of Keras, and what they keep."""
+"""What a user's own training step gives to the optimizers of Keras, what they keep, and what the step draws."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 
+from xverify.framework.generators import Noted, replaced, watched
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Update, watched_calls
 from xverify.weights import tensorflow as weights
@@ -25,9 +28,16 @@ KINDS: Mapping[str, Mapping[str, str]] = {
 }
 SETTINGS = ("_learning_rate",)  # of an optimizer; variables that are none of its state
 
+# The modules with the operations of TensorFlow that draw from a generator; those that are given a seed are in others.
+DRAWING = ("tensorflow.python.ops.gen_random_ops", "tensorflow.python.ops.gen_stateful_random_ops")
 
-def watched_updates(framework: Any, model: Any) -> AbstractContextManager[list[Update]]:
-    """The gradients that every optimizer is given within the context, in the order of its calls. It must run eagerly."""
+
+@contextmanager
+def watched_updates(framework: Any, model: Any) -> Iterator[list[Update]]:
+    """The gradients that every optimizer is given within the context, in the order of its calls.
+
+    Nothing is compiled in it, as ``fit`` and ``train_on_batch`` would do.
+    """
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
     trainable = framework.trainable(model)
@@ -39,7 +49,35 @@ def watched_updates(framework: Any, model: Any) -> AbstractContextManager[list[U
         named = [each for each in trainable if all(id(piece.variable) in known for piece in each.pieces)]
         return Update(optimizer, framework.by_name(named, variables, given))
 
-    return watched_calls([BaseOptimizer], "apply", note)
+    with watched_calls([BaseOptimizer], "apply", note) as found, framework.uncompiled():
+        yield found
+
+
+@contextmanager
+def watched_draws(note: Noted) -> Iterator[None]:
+    """Within the context, ``note`` is told the name of every function that draws: of Keras, TensorFlow, numpy and python."""
+    from keras.src.random.seed_generator import SeedGenerator
+
+    places: list[tuple[Any, str]] = [(SeedGenerator, "next")]
+    for module in (sys.modules[name] for name in DRAWING if name in sys.modules):
+        places += [(module, name) for name, value in vars(module).items() if name.islower() and _is_operation(value)]
+    with watched(note), ExitStack() as stack:
+        for owner, name in places:
+            stack.enter_context(replaced(owner, name, _noting(getattr(owner, name), note)))
+        yield
+
+
+def _is_operation(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type) and getattr(value, "__module__", "") in DRAWING
+
+
+def _noting(function: Callable[..., Any], note: Noted) -> Callable[..., Any]:
+    @wraps(function)
+    def noting(*arguments: Any, **more: Any) -> Any:
+        note("a generator of Keras" if function.__name__ == "next" else function.__name__)
+        return function(*arguments, **more)
+
+    return noting
 
 
 def stored_weights(module: Any) -> list[StoredWeight]:

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from xverify.errors import Failed
 from xverify.framework.adapter import Array
+from xverify.framework.generators import Noted
 from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_step import Step
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.keras.base import Gradients, Keras, Pass, canonical, native
 from xverify.frameworks.keras.learner import learner
+from xverify.frameworks.torch import random
 from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.workload.optimizers import Optimizer
 
@@ -57,6 +60,11 @@ class Adapter(TrainsOnTorch, Keras):
 
     def own_step(self, step: Step, mode: str) -> Step:
         return step
+
+    @contextmanager
+    def watched_draws(self, note: Noted) -> Iterator[None]:
+        with super().watched_draws(note), random.watched_draws(note):
+            yield
 
     def train(self, model: Any) -> None:
         for variable in model.trainable_variables:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
 from xverify.errors import Failed
@@ -81,6 +81,15 @@ class Adapter(OnTensorFlow, Keras):
         from xverify.frameworks.tensorflow.own_mistakes import planted
 
         return planted(self, mistake, model, optimizers)
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        before = self.tf.config.functions_run_eagerly()
+        self.tf.config.run_functions_eagerly(True)
+        try:
+            yield
+        finally:
+            self.tf.config.run_functions_eagerly(before)
 
     def differentiate(self, asked: Pass) -> Gradients:
         tf = self.tf

@@ -13,6 +13,7 @@ from xverify.errors import Unsupported
 from xverify.framework.adapter import Activations, Array, Framework, Names, OpenAxes, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.checkpoint import Checkpoint
+from xverify.framework.generators import Noted
 from xverify.framework.outline import Outlined
 from xverify.framework.own_mistake import OwnMistake
 from xverify.framework.own_state import Slot, StoredWeight
@@ -220,7 +221,9 @@ class Adapter(TrainsOnTorch, Framework):
     def own_step(self, step: Step, mode: str) -> Step:
         if mode != "eager":
             raise Unsupported("a train_step of torch.py runs as it is written: name torch:eager")
-        return step
+        from xverify.frameworks.torch.own_step import with_own_dropout
+
+        return with_own_dropout(step)
 
     def train(self, model: Any) -> None:
         model.train()
@@ -256,6 +259,11 @@ class Adapter(TrainsOnTorch, Framework):
         from xverify.frameworks.torch.own_step import watched_updates
 
         return watched_updates(model)
+
+    def watched_draws(self, note: Noted) -> AbstractContextManager[None]:
+        from xverify.frameworks.torch.own_step import watched_draws
+
+        return watched_draws(note)
 
     def disable_dropout(self, model: Any) -> list[str]:
         from xverify.frameworks.torch.functional_dropout import switch_off

@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -54,6 +55,32 @@ def switched_on() -> Iterator[None]:
         yield
     finally:
         _restore()
+
+
+@contextmanager
+def of_modules_off() -> Iterator[None]:
+    """Within the context, FUNCTIONS drop nothing where a module calls them, and do what they say where other code does."""
+
+    def choosing(name: str) -> Callable[..., Tensor]:
+        def run(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+            return input if _in_module() else ORIGINALS[name](input, p, training, inplace)
+
+        run.__name__ = name
+        return run
+
+    _put({name: choosing(name) for name in FUNCTIONS})
+    try:
+        yield
+    finally:
+        _restore()
+
+
+def _in_module() -> bool:
+    """Whether code of a module runs: its forward pass, or another one of its methods."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), torch.nn.Module):
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager

@@ -1,19 +1,42 @@
-"""What a user's own training step gives to the optimizers of torch, and what they keep."""
+"""A user's own training step in torch: what it gives to the optimizers, what they keep, and what the step draws."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from xverify.framework.generators import Noted, watched
 from xverify.framework.own_state import Slot, StoredWeight
-from xverify.framework.own_step import Update
+from xverify.framework.own_step import Step, Update
+from xverify.framework.structures import Natives
+from xverify.frameworks.torch import random
+from xverify.frameworks.torch.functional_dropout import of_modules_off
 from xverify.weights.canonical import COUNTERS
 
 BASE = ("defaults", "state", "param_groups")  # attributes of every optimizer
+
+
+def with_own_dropout(step: Step) -> Step:
+    """The step, in which ``F.dropout`` drops values where the step itself calls it, and not a module."""
+
+    def run(batch: Natives) -> Any:
+        with of_modules_off():
+            return step(batch)
+
+    return run
+
+
+@contextmanager
+def watched_draws(note: Noted) -> Iterator[None]:
+    """Within the context, ``note`` is told the name of every function of torch, numpy and python that draws random numbers."""
+    with ExitStack() as stack:
+        stack.enter_context(watched(note))
+        stack.enter_context(random.watched_draws(note))
+        yield
 
 
 @contextmanager

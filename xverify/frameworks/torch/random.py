@@ -1,7 +1,9 @@
-"""Finds the operation of a model that draws random numbers, by the state of torch's generator before and after it."""
+"""Finds the operations of torch that draw random numbers, by the state of torch's generator before and after each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from xverify.framework.generators import line_in
+from xverify.framework.generators import Noted, line_in
 
 
 def random_operation(model: nn.Module, inputs: tuple[Any, ...], folder: Path) -> str:
@@ -18,15 +20,22 @@ def random_operation(model: nn.Module, inputs: tuple[Any, ...], folder: Path) ->
     folder: of the model's file.
     """
     found = list[str]()
+    with torch.inference_mode(), watched_draws(lambda name: found.append(name + line_in(folder))):
+        model(*inputs)
+    return found[0] if found else ""
+
+
+@contextmanager
+def watched_draws(note: Noted) -> Iterator[None]:
+    """Within the context, ``note`` is told the name of every operation that draws from a generator of torch."""
 
     class Watch(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            before = torch.get_rng_state()
-            result = function(*args, **(kwargs or {}))
-            if not found and not torch.equal(before, torch.get_rng_state()):
-                found.append(function.__name__ + line_in(folder))
+            before, given = torch.get_rng_state(), kwargs or {}
+            result = function(*args, **given)
+            if given.get("generator") is not None or not torch.equal(before, torch.get_rng_state()):
+                note(function.__name__)
             return result
 
-    with torch.inference_mode(), Watch():
-        model(*inputs)
-    return "".join(found)
+    with Watch():
+        yield
