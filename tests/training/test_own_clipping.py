@@ -41,7 +41,7 @@ MISSING = "clipping is missing: torch.py clips the gradients, and this step does
 def with_clipping(call, start=""):
     """The same with the gradients of torch.py clipped. start: the first line of the file."""
     step = '    state["sgd"].step()\n'
-    return {**PLAIN, "torch": start + PLAIN["torch"].replace(step, f"    {call}\n{step}")}
+    return {**PLAIN, "torch": f"{start}\n" + PLAIN["torch"].replace(step, f"    {call}\n{step}")}
 
 
 NORM = with_clipping("nn.utils.clip_grad_norm_(model.parameters(), max_norm=0.1)")

@@ -6,10 +6,11 @@ optimizers keep the state that their own steps before have left.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from .. import messages
 from ..messages.own_step import (

@@ -6,7 +6,7 @@ import math
 import shutil
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import Failed, UsageError
 from ..messages.own_step import ComputeOwnTruth, PrepareOwnStep, TrainOwnSteps, WriteOwnVariant
 from ..messages.training import PrepareTraining
 from ..reference.build import Prepared, ReferenceProcess
@@ -89,15 +89,24 @@ class ReferenceSteps:
             )
 
     def _prepare_curves(self, seconds: float, quick: bool) -> None:
-        """Make the reference ready for free trainings in float32, and draw its loss curves. Arguments: see ``too_long``."""
+        """Make the reference ready for free trainings in float32, and draw its loss curves. Arguments: see ``too_long``.
+
+        Raises Failed where its own training diverges and --seeds asks for it.
+        """
         assert self.request.optimizer is not None
         training = PrepareTraining(
             inputs=str(self.prepared.training), mode="eager", optimizer=self.request.optimizer, match=False
         )
         second_step = self.worker.ask(PrepareOwnStep(training)).second_step_seconds
         self.no_curve = too_long(self.request, seconds or second_step, None, quick)
-        if not self.no_curve:
+        if self.no_curve:
+            return
+        try:
             self.curves.prepare(max(steps_of_curve(self.request), len(self.files)), _diverges)
+        except Failed as failed:  # the steps from the reference's weights can be judged all the same
+            if self.request.seeds:
+                raise
+            self.no_curve = str(failed)
 
     def prepare_more(self, left: float | None) -> None:
         """Train the reference from several seeds, where --seeds asks for it. left: seconds until --max-seconds is over."""

@@ -57,14 +57,27 @@ class OwnStepSession(Group):
         step, _, _ = self._start(asked.mode)
         state.cases, state.call = [(named_batch(state, batch),) for batch in arrays], step
         if asked.time_input:
-            state.cases, state.call = list(arrays), lambda *batch: step(named_batch(state, batch))
+            self._make_batch_in_call(arrays, step)
         losses = state.call(*state.cases[0])
         OwnStep.of(state.source).check(losses)
         state.runner.wait(losses)
         state.runner.wait(())
         first = state.clock() - begun
+        if not asked.time_input and self._changed(state.cases[0][0], arrays[0]):
+            self._make_batch_in_call(arrays, step)
         second = time_calls(state, 0, 1)[0]
         return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled))
+
+    def _make_batch_in_call(self, arrays: list[tuple[Array, ...]], step: Step) -> None:
+        """Let the timed calls make their native batch themselves."""
+        self.state.cases, self.state.call = list(arrays), lambda *batch: step(named_batch(self.state, batch))
+
+    def _changed(self, batch: Natives, arrays: tuple[Array, ...]) -> bool:
+        """Whether a step has changed its batch, which it was given made of these arrays; it cannot be given this batch again."""
+        layouts = {**self.state.inputs, **self.state.targets}
+        now = {name: self.state.runner.to_numpy(tensor, layouts[name]) for name, tensor in batch.items()}
+        differs = (not np.array_equal(now[name], array) for name, array in zip(layouts, arrays))
+        return any(getattr(tensor, "requires_grad", False) for tensor in batch.values()) or any(differs)
 
     def take(self, request: messages.TakeOwnSteps) -> OwnStepsTaken:
         """Make a step from the weights of each file. The timed step then has the state that these steps leave."""
