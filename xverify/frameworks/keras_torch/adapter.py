@@ -17,7 +17,6 @@ from xverify.framework.own_step import Step
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.keras.base import Gradients, Keras, Pass, canonical, native
 from xverify.frameworks.keras.learner import learner
-from xverify.frameworks.torch import random
 from xverify.frameworks.torch.base import TrainsOnTorch
 from xverify.workload.optimizers import Optimizer
 
@@ -63,6 +62,8 @@ class Adapter(TrainsOnTorch, Keras):
 
     @contextmanager
     def watched_draws(self, note: Noted) -> Iterator[None]:
+        from xverify.frameworks.torch import random
+
         with super().watched_draws(note), random.watched_draws(note):
             yield
 
