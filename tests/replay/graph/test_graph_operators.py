@@ -28,7 +28,8 @@ SAMPLE = (
     "split", "pad", "resize",
     "upsample", "lstm", "gru", "rnn", "if_", "loop", "scan", "sequence_map", "quantizelinear", "dequantizelinear", "qlinearconv",
     "qlinearmatmul", "convinteger", "matmulinteger", "cumsum", "topk", "clip", "gelu", "softplus", "where", "pow", "cast", "lrn",
-    "gridsample", "depthtospace", "dropout", "rangeop", "attention", "identity", "stft",
+    "gridsample", "depthtospace", "dropout", "rangeop", "attention", "rotaryembedding",
+    "rmsnormalization", "tensorscatter", "identity", "stft",
 )  # fmt: skip
 WRITTEN_BY_HAND = (  # the expected values have four digits
     "test_averagepool_2d_ceil_last_window_starts_on_pad", "test_gridsample_bicubic", "test_roialign_aligned_false",

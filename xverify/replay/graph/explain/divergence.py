@@ -291,7 +291,10 @@ class Comparison:
         return [
             self.reference.neighbours(node)
             for node in self.reference.graph.nodes
-            if node in leading
-            and set(before) & node.uses
-            and all(not self.equal(name, in_file=False) for name in node.outputs if name in self.reference.sketches)
+            if node in leading and set(before) & node.uses and self._makes_what_is_missing(node)
         ]
+
+    def _makes_what_is_missing(self, node: Node) -> bool:
+        """Whether a node of the reference makes a value that the file does not have, beside others that it may have."""
+        known = [bool(self.equal(name, in_file=False)) for name in node.outputs if name in self.reference.sketches]
+        return not known or not all(known)

@@ -30,6 +30,7 @@ NAMES = {  # operator -> what its inputs are called
     "QuantizeLinear": ("x", "scale", "zero point"),
     "DequantizeLinear": ("x", "scale", "zero point"),
     "BatchNormalization": ("x", "scale", "bias", "mean", "variance"),
+    "MatMulNBits": ("x", "weight", "scale", "zero point", "order of the groups", "bias"),
 }
 
 

@@ -133,7 +133,7 @@ class _Reader:
 
     def _blocks(self, node: Node) -> Weight | None:
         """The matrix of MatMulNBits, as MatMul takes it: (K, N)."""
-        given = [self._constant(node, place) for place in (1, 2, 3)]
+        given = [self._constant(node, place) for place in (1, 2, 3, 4)]
         if (
             given[0] is None
             or given[1] is None

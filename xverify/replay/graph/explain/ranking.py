@@ -239,7 +239,9 @@ class _Sweep:
             scale, zero = lazy.exact(node, places.scale), lazy.exact(node, places.zero)
             if node.op == "MatMulNBits":
                 bits = node.get("bits", 4)
-                coarse = max(block_coarseness(node, *n_bits(node, stored, scale, zero)), coarse or 0.0)
+                coarse = max(
+                    block_coarseness(node, *n_bits(node, stored, scale, zero, lazy.exact(node, 4))), coarse or 0.0
+                )
                 continue
             bits = FEW if dtype_name(stored.dtype) in PACKED else WIDTH
             wide = stored.astype(np.float64)
@@ -257,7 +259,7 @@ class _Sweep:
         right = self._plain_weights(self.reference.makers[segment.match.reference])
         for node in segment.nodes:
             if node.op == "MatMulNBits":
-                steps, zero, scale = n_bits(node, *(lazy.exact(node, place) for place in (1, 2, 3)))
+                steps, zero, scale = n_bits(node, *(lazy.exact(node, place) for place in (1, 2, 3, 4)))
                 own = ((steps - zero) * scale).T
             elif node.op in QUANTISED_WEIGHTS and node.op != "DequantizeLinear":
                 places = QUANTISED_WEIGHTS[node.op]

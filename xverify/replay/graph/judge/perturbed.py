@@ -17,7 +17,7 @@ from .. import kinds
 from ..evaluation import Computation, Pass
 from ..model import Node
 from ..operators.quantized import UNROUNDED, rounded
-from ..operators.registry import Call, present, types_of
+from ..operators.registry import COMPOSED, Call, present, types_of
 from ..values import coarsest, exact_of, is_float, tensor, unit_roundoff
 from . import terms
 from .approximations import errors, usual_errors
@@ -102,7 +102,7 @@ class PerturbedNode:
         exact: the outputs in the exact pass. rounding: whether results are rounded, beside the perturbation of what goes in.
         """
         node, inputs, unit = self.computed.node, self.computed.inputs, unit_roundoff(self.computed.dtype)
-        if node.domain == "" and node.op in terms.SOFTMAXES:
+        if (node.domain, node.op) in COMPOSED:
             with perturbed_operations(self.noise.of(max(unit, coarsest(inputs)))):
                 return self._unperturbed()
         plain = self._plain(exact, unit)

@@ -220,7 +220,7 @@ class _Rounded(Evaluation):
 
     def _blocks(self, node: Node, exact: Sequence[Any], index: int) -> dict[int, Any]:
         """The matrix of MatMulNBits with a random part of a step added."""
-        steps, offset, scale = n_bits(node, *exact[1:4])
+        steps, offset, scale = n_bits(node, *exact[1:5])
         size = 0.5 * min(1.0, self.units.spare / block_coarseness(node, steps, offset, scale))
         return {1: self._spread(steps, size, index)}
 

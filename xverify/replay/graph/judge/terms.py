@@ -27,8 +27,6 @@ ADDS = frozenset({
 SUMS = frozenset({
     "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "ReduceSum", "CumSum", "Sum", "FusedConv", "FusedMatMul", "FusedGemm",
 })  # fmt: skip
-# Operators whose rounding is that of their parts, which one of torch's operations shows.
-SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "ReduceLogSumExp"})
 # Inputs, by index, that determine the size of the output or a decision, so that they are not rounded.
 STRUCTURAL: dict[str, frozenset[int]] = {
     "Resize": frozenset({1, 2, 3}),
@@ -168,6 +166,7 @@ TERMS: dict[str, Terms] = {
         "LayerNormalization RMSNormalization SimplifiedLayerNormalization",
         lambda node, shapes, _: math.prod(shapes[0][node.get("axis", -1) % max(1, len(shapes[0])) :]),
     ),
+    "EmbedLayerNormalization": lambda node, shapes, _: shapes[2][-1],
     "LpNormalization": lambda node, shapes, _: shapes[0][node.get("axis", -1)],
     "LRN": lambda node, *_: node.get("size", 1),
     "MeanVarianceNormalization": lambda node, shapes, _: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +15,7 @@ from .registry import MICROSOFT, Call, operator
 from .rest import compute
 
 EPSILON = 9.999999747378752e-06  # 1e-5 in float32, which the standard means by 1e-5
+SKIP_EPSILON = 9.999999960041972e-13  # 1e-12 in float32
 
 
 def by_channel(parameter: Any, dim: int) -> Tensor:
@@ -87,17 +89,53 @@ def rms_normalization(call: Call, x: Any, scale: Any) -> Any:
     return (y, inverse) if len(call.node.outputs) > 1 else y
 
 
-@operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_layer_normalization(call: Call, x: Any, skip: Any, scale: Any, *biases: Any) -> Any:
-    """Layer normalization of a sum."""
-    simplified = call.node.op.startswith("SkipSimplified")
-    beta, bias = (None, *biases, None)[:2] if simplified else (*biases, None, None)[:2]
-    total = tensor(x) + tensor(skip)
-    total = total if bias is None else total + tensor(bias)
-    epsilon = call.get("epsilon", 9.999999960041972e-13)
-    y = (by_rms if simplified else normalized)(total, (-1,), epsilon)[0] * tensor(scale)
+@operator("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(call: Call, x: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
+    """Layer normalization of a sum. It returns the mean, one over the standard deviation, and the sum, too."""
+    total = _total(x, skip, bias)
+    y, mean, inverse = normalized(total, (-1,), call.get("epsilon", SKIP_EPSILON))
+    y = y * tensor(scale)
     y = y if beta is None else y + tensor(beta)
-    return (y, None, None, total)[: len(call.node.outputs)]
+    return (y, mean, inverse, total)[: len(call.node.outputs)]
+
+
+@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_rms_normalization(call: Call, x: Any, skip: Any, scale: Any, bias: Any = None) -> Any:
+    """The same with the root mean square; the mean counts as 0."""
+    total = _total(x, skip, bias)
+    y, inverse = by_rms(total, (-1,), call.get("epsilon", SKIP_EPSILON))
+    return (y * tensor(scale), torch.zeros_like(inverse), inverse, total)[: len(call.node.outputs)]
+
+
+def _total(x: Any, skip: Any, bias: Any) -> Tensor:
+    total = tensor(x) + tensor(skip)
+    return total if bias is None else total + tensor(bias)
+
+
+@operator("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_normalization(
+    call: Call,
+    words: Any,
+    segments: Any,
+    word_table: Any,
+    position_table: Any,
+    segment_table: Any,
+    scale: Any,
+    beta: Any,
+    mask: Any = None,
+    positions: Any = None,
+) -> Any:
+    """Layer normalization of a sum of embeddings. It returns the number of words of each item in the mask, and the sum, too.
+
+    words, segments, mask: (N, S). positions: (N or 1, S); the places where they are left out.
+    """
+    places = torch.arange(words.shape[1])[None] if positions is None else tensor(positions).long()
+    total = tensor(word_table)[tensor(words).long()] + tensor(position_table)[places]
+    if segments is not None and segment_table is not None:
+        total = total + tensor(segment_table)[tensor(segments).long()]
+    y, _, _ = normalized(total, (-1,), call.get("epsilon", SKIP_EPSILON))
+    count = np.zeros(len(words), np.int32) if mask is None else np.sum(mask == 1, 1, dtype=np.int32)
+    return (y * tensor(scale) + tensor(beta), count, total)[: len(call.node.outputs)]
 
 
 @operator("LRN")

@@ -17,6 +17,7 @@ from .registry import MICROSOFT, OPERATORS, Call, Operator, operator
 from .rest import compute
 from .spatial import windows
 
+WIDTHS = (2, 4, 8)  # numbers of bits into which bytes are divided
 # Operators whose first output is rounded to whole steps: the exact result in steps, zero point included, and its type.
 UNROUNDED: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {}
 
@@ -254,42 +255,44 @@ for _name, (_count, _function) in QLINEAR.items():
 
 
 @operator("MatMulNBits", domain=MICROSOFT)
-def matmul_n_bits(call: Call, a: Any, b: Any, scales: Any, zeros: Any = None, *more: Any) -> Any:
-    """The product with a matrix of 4 or 8 bits a value, quantised in blocks along its rows.
+def matmul_n_bits(
+    call: Call, a: Any, b: Any, scales: Any, zeros: Any = None, groups: Any = None, bias: Any = None
+) -> Any:
+    """The product with a matrix of a few bits a value, quantised in blocks along its rows.
 
     b: the bytes of the file, or the steps of every value as real numbers (N, K).
     """
-    if any(part is not None for part in more[:1]):
-        raise call.node.unsupported("has reordered groups")
-    values, offset, scale = n_bits(call.node, b, scales, zeros)
+    values, offset, scale = n_bits(call.node, b, scales, zeros, groups)
     real = (values - offset) * scale
     y = torch.matmul(tensor(a), torch.from_numpy(real.T.astype(call.dtype)))
-    return y if len(more) < 2 or more[1] is None else y + tensor(more[1])
+    return y if bias is None else y + tensor(bias)
 
 
-def n_bits(node: Node, b: Any, scales: Any, zeros: Any = None) -> tuple[Any, Any, Any]:
+def n_bits(node: Node, b: Any, scales: Any, zeros: Any = None, groups: Any = None) -> tuple[Any, Any, Any]:
     """The steps, the zero point and the scale of every value of the matrix of MatMulNBits, each (N, K) in float64.
 
-    b: as in ``matmul_n_bits``. Raises UnsupportedOperator.
+    b: as in ``matmul_n_bits``. zeros: packed like b, or a real number for each block. groups: the block of each column, (K,); None
+    where they are in order. Raises UnsupportedOperator.
     """
     bits, block = node.get("bits", 4), node.get("block_size")
     rows, columns = node.get("N"), node.get("K")
     count = -(-columns // block)
-    if bits not in (4, 8) or (zeros is not None and is_float(zeros)):
-        raise node.unsupported("has 2 bits, or zero points that are no whole numbers")
-    values = b if is_float(b) else _unpacked(b.reshape(rows, count, -1), bits)[..., :block].reshape(rows, -1)
+    if bits not in WIDTHS or node.get("weight_prepacked", 0):
+        raise node.unsupported(f"has {bits} bits, or weights in an order of one device")
+    values = b if is_float(b) else unpacked(b.reshape(rows, count, -1), bits)[..., :block].reshape(rows, -1)
     offset = np.full((rows, count), 2.0 ** (bits - 1))
     if zeros is not None:
-        offset = _unpacked(zeros.reshape(rows, -1), bits)[:, :count]
-    wide = (np.repeat(each, block, 1)[:, :columns] for each in (offset, scales.reshape(rows, count).astype(np.float64)))
+        offset = zeros.reshape(rows, count) if is_float(zeros) else unpacked(zeros.reshape(rows, -1), bits)[:, :count]
+    of_column = np.arange(columns) // block if groups is None else groups[:columns]
+    wide = (each.astype(np.float64)[:, of_column] for each in (offset, scales.reshape(rows, count)))
     return values[:, :columns], *wide
 
 
-def _unpacked(packed: Any, bits: int) -> Any:
-    """The values of bytes that hold one or two of them, the lower half first."""
-    if bits == 8:
-        return packed.astype(np.float64)
-    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1).astype(np.float64)
+def unpacked(stored: Any, bits: int) -> Any:
+    """The values of bytes that hold one or several of them, the lowest bits first, along the last axis."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts = stored[..., None] >> shifts & (2**bits - 1)
+    return parts.reshape(*stored.shape[:-1], -1).astype(np.float64)
 
 
 # -- quantising operators on real numbers -------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ CONTROL: dict[
     str, Operator
 ] = {}  # operator with subgraphs -> a function of the evaluation, the node, its inputs and its scope
 MICROSOFT = "com.microsoft"
+# Operators whose implementation is a sequence of torch's operations. Their rounding is that of each of these.
+COMPOSED: set[tuple[str, str]] = {("", "Softmax"), ("", "LogSoftmax"), ("", "ReduceLogSumExp")}
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,17 @@ def present(arguments: Sequence[Any]) -> Sequence[Any]:
     return arguments
 
 
-def operator(*names: str, domain: str = "") -> Callable[[Operator], Operator]:
-    """Register an implementation: a function of a Call and the inputs, which returns one output or a tuple of outputs."""
+def operator(*names: str, domain: str = "", composed: bool = False) -> Callable[[Operator], Operator]:
+    """Register an implementation: a function of a Call and the inputs, which returns one output or a tuple of outputs.
+
+    composed: see ``COMPOSED``.
+    """
 
     def register(function: Operator) -> Operator:
         for name in names:
             OPERATORS[domain, name] = function
+            if composed:
+                COMPOSED.add((domain, name))
         return function
 
     return register

@@ -7,11 +7,13 @@ from typing import Any
 
 from ..model import Node
 from . import (  # noqa: F401
+    attention,
     contrib,
     control,
     convolution,
     elementwise,
     fourier,
+    grouped_attention,
     matrix,
     normalization,
     pooling,
@@ -20,6 +22,7 @@ from . import (  # noqa: F401
     reduction,
     resize,
     rest,
+    rotary,
     shape,
 )
 from .registry import OPERATORS, Call, Operator

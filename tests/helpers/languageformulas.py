@@ -1,0 +1,83 @@
+"""What operators of language models compute, written as loops over single values in float64."""
+
+import math
+
+import numpy as np
+
+
+def rotated(vector, cos, sin, interleaved):
+    """One vector with its first values turned in pairs, as a product of complex numbers. cos, sin: of each pair."""
+    pairs = len(cos)
+    first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (
+        slice(0, pairs), slice(pairs, 2 * pairs)
+    )  # fmt: skip
+    turned = (vector[first] + 1j * vector[second]) * (cos + 1j * sin.astype(np.float64))
+    found = vector.copy()
+    found[first], found[second] = turned.real, turned.imag
+    return found
+
+
+def attended(query, keys, values, scale, visible, bias=None, softcap=0.0, sink=None):
+    """The result of one query. keys, values: (T, H). visible: which keys it sees. bias: (T,)."""
+    scores = np.array([scale * sum(query * key) for key in keys])
+    scores = softcap * np.tanh(scores / softcap) if softcap else scores
+    scores = scores if bias is None else scores + bias
+    powers = {place: math.exp(scores[place]) for place in range(len(keys)) if visible[place]}
+    total = sum(powers.values()) + (0.0 if sink is None else math.exp(sink))
+    return sum(power / total * values[place] for place, power in powers.items())
+
+
+def grouped_attention(case):
+    """The first output of GroupQueryAttention, for one item."""
+    query, key, value, past_key, past_value, _, _, cos, sin, _, bias, sink = case.inputs
+    get, new = case.attributes.get, query.shape[1]
+    heads, shared = get("num_heads"), get("kv_num_heads")
+    joined = query if key is None else np.concatenate([query, key, value], 2)
+    rows = joined[0].astype(np.float64).reshape(new, heads + 2 * shared, -1)
+    size, past = rows.shape[-1], 0 if past_key is None else past_key.shape[2]
+    if get("do_rotary"):
+        for place in range(new):
+            for head in range(heads + shared):
+                angles = cos[past + place], sin[past + place]
+                rows[place, head] = rotated(rows[place, head], *angles, get("rotary_interleaved"))
+    found = np.zeros((new, heads, size))
+    for place in range(new):
+        for head in range(heads):
+            group = head // (heads // shared)
+            keys, values = rows[:, heads + group], rows[:, heads + shared + group]
+            if past:
+                keys, values = (
+                    np.concatenate([past_key[0, group], keys]),
+                    np.concatenate([past_value[0, group], values]),
+                )
+            end = past + place
+            window = get("local_window_size", -1)
+            visible = [end - window < at <= end if window >= 0 else at <= end for at in range(past + new)]
+            added = None if bias is None else bias[0, head % bias.shape[1], place].astype(np.float64)
+            found[place, head] = attended(
+                rows[place, head], keys, values, get("scale") or 1 / math.sqrt(size), visible, added,
+                get("softcap", 0.0), None if sink is None else float(sink[head]),
+            )  # fmt: skip
+    return found.reshape(1, new, -1)
+
+
+def n_bits_product(case):
+    """MatMulNBits, with the bits of a row written one after the other."""
+    a, b, scales, zeros, groups, bias = case.inputs
+    bits, block, rows, columns = (case.attributes[name] for name in ("bits", "block_size", "N", "K"))
+
+    def fields(stored):
+        written = "".join(f"{byte:08b}"[::-1] for byte in stored)
+        return [int(written[at : at + bits][::-1], 2) for at in range(0, len(written), bits)]
+
+    weights = np.zeros((columns, rows))
+    for row in range(rows):
+        values = [value for part in b[row] for value in fields(part)[:block]]
+        for column in range(columns):
+            at = column // block if groups is None else groups[column]
+            zero = 2 ** (bits - 1)
+            if zeros is not None:
+                zero = fields(zeros[row])[at] if zeros.dtype == np.uint8 else float(zeros[row, at])
+            weights[column, row] = (values[column] - zero) * float(scales[row, at])
+    found = a.astype(np.float64) @ weights
+    return found if bias is None else found + bias
