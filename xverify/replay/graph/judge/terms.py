@@ -158,7 +158,7 @@ TERMS: dict[str, Terms] = {
     "GroupNormalization": lambda node, shapes, _: math.prod(shapes[0][1:]) // node.get("num_groups", 1),
     "Einsum": _einsum,
     **_each(
-        "Attention MultiHeadAttention DFT LinearAttention",
+        "Attention DFT LinearAttention",
         lambda node, shapes, _: max(max(shape, default=1) for shape in shapes),
     ),
     **_each("Softmax LogSoftmax", _row),
