@@ -221,7 +221,7 @@ def test_the_formulas_of_keras_are_named(with_jax, tmp_path):
     ("old", "new", "check", "says"),
     [
         ("momentum=0.9", "momentum=0.1", "statistics", "momentum weighs the old value"),
-        ("Conv2D(6, 3,", "Conv2D(6, 3, trainable=False,", "gradients", "no gradient: frozen"),
+        ("Conv2D(6, 3,", "Conv2D(6, 3, trainable=False,", "gradients", "the port does not: frozen"),
         ("epsilon=1e-5", "epsilon=1e-2", "forward", "behaves as eps=0.01"),
         ('Mean(name="time")(x)', 'Mean(name="time")(2 * x)', "forward", ""),
     ],

@@ -154,7 +154,11 @@ def test_gradients_across_a_kink_are_judged_with_more_rounding():
 @pytest.mark.parametrize(
     ("gradient", "verdict", "says"),
     [
-        (None, "DIFFERENT", "a has no gradient: frozen, or not a parameter in this framework"),
+        (
+            None,
+            "DIFFERENT",
+            "the reference trains a, and the port does not: frozen, or not a parameter in this framework",
+        ),
         (np.zeros(8, np.float32), "DIFFERENT", "a: the gradient is zero: frozen, or without effect on the loss"),
         (np.ones(9, np.float32), "INVALID", "a: its gradient has shape (9,), not (8,)"),
         (np.full(8, np.nan, np.float32), "INVALID", "a: its gradient has NaN or infinity"),

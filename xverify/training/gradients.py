@@ -107,8 +107,8 @@ def judge_gradients(
     if gradients.broken:
         return Check("gradients", step.number, Verdict.INVALID, math.inf, gradients.broken, known=gradients.known)
     if gradients.missing:
-        have = "has" if len(gradients.missing) == 1 else "have"
-        says = f"{few(gradients.missing)} {have} no gradient: frozen, or not a parameter in this framework"
+        says = f"the reference trains {few(gradients.missing)}, and the port does not"
+        says += ": frozen, or not a parameter in this framework"
         return check(Verdict.DIFFERENT, math.inf, says)
     if gradients.zero:
         says = f"{few(gradients.zero)}: the gradient is zero: {_why_zero(step)}"

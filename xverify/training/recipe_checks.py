@@ -45,7 +45,7 @@ def judge_recipe(step: Step, settings: Optimizer, variants: Sequence[str]) -> It
         yield _judge_clipping(step, recipe, recipe.clip, variants)
     if recipe.schedule or recipe.groups:
         yield from _judge_rates(step, settings, variants)
-    if recipe.frozen:
+    if step.frozen:
         yield _judge_frozen(step)
     if recipe.average is not None:
         yield _judge_average(step, recipe.average, recipe.accumulate, variants)
@@ -282,7 +282,9 @@ def _judge_frozen(step: Step) -> Check:
         return Check("frozen", step.number, Verdict.EQUAL, 0.0, compared=len(names), known=len(names))
     name, far = next(iter(moving.items()))
     others = f", and so do {len(moving) - 1} more" if len(moving) > 1 else ""
-    says = f"{name} is frozen, and moves by {far:.3g} in a step{others}"
+    by_recipe = step.recipe.freezes(step.stored(name))
+    says = f"{name} is frozen, and" if by_recipe else f"the reference does not train {name}, and the port does: it"
+    says += f" moves by {far:.3g} in a step{others}"
     return Check("frozen", step.number, Verdict.DIFFERENT, math.inf, says, compared=len(names), known=len(names))
 
 

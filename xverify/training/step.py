@@ -56,8 +56,8 @@ class Step:
 
     @cached_property
     def frozen(self) -> frozenset[str]:
-        """The parameters of the reference that training must not change."""
-        return frozenset(filter(self.recipe.freezes, self.truth.floors))
+        """The parameters of the reference that training must not change: the recipe's, and those that torch.py freezes."""
+        return frozenset((*filter(self.recipe.freezes, self.truth.floors), *self.truth.frozen))
 
     def stored(self, name: str) -> str:
         """The reference's name of a parameter of the subject; of a sum of parameters, the name of the first."""

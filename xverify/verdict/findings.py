@@ -178,6 +178,7 @@ class StepTruth:
     momentum: batch norm -> its momentum; None for a cumulative average.
     alternatives: what a report says about a mistake in the loss -> the exact loss with it.
     accumulated_loss: the mean of the exact losses of all micro-batches; None where a step has a single one.
+    frozen: parameters that the model file itself does not train.
     """
 
     loss: float
@@ -189,3 +190,4 @@ class StepTruth:
     momentum: Mapping[str, float | None] = field(default_factory=dict)
     alternatives: Mapping[str, float] = field(default_factory=dict)
     accumulated_loss: float | None = None
+    frozen: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ class TrainingReference(Group):
 
         repeats = 1 if request.once else training_step.REPEATS
         precision = Precision(request.precision)
+        written = self.state.replayed_models(request.state.weights, request.seed, training=True).float64_model
+        frozen = tuple(name for name, each in written.named_parameters() if not each.requires_grad)
         with self._models(request.state, request.seed, precision) as models, self._masked(models, request.masks):
             batch = self._batch(request.inputs, request.case)
             known = KnownLosses(self.state.objective, self.state.outputs)
@@ -35,7 +38,7 @@ class TrainingReference(Group):
                 models, batch[:-1], batch[-1], repeats, loss, known, request.parts
             )
         npz.save_file(arrays, Path(request.path))
-        return TruthComputed(truth, known.named)
+        return TruthComputed(replace(truth, frozen=frozen), known.named)
 
     def gradient_floors(self, request: messages.GradientFloors) -> None:
         """Measure how much larger rounding changes the gradients; see float64.training_step."""

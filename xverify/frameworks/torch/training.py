@@ -56,9 +56,12 @@ class Learner(EagerLearner):
         batch = micro_batches(batch, self.recipe.accumulate)[0]
         self.forward = framework.modes[mode](framework, model, batch[:-1])
         self.parameters = dict(model.named_parameters())
-        self.frozen = [self.parameters.pop(name) for name in list(self.parameters) if self.recipe.freezes(name)]
+        still = [name for name, each in self.parameters.items() if not each.requires_grad or self.recipe.freezes(name)]
+        self.frozen = [self.parameters.pop(name) for name in still]
         self.freeze(True)
         self.names = list(self.parameters)
+        if not self.names:
+            raise Failed("every parameter of the model file is frozen (requires_grad is False), so nothing is trained")
         groups = parameter_groups(optimizer, self.parameters)
         self.rates = [group["lr"] for group in groups]
         self.optim = optimizers.torch_optimizer(optimizer, groups)
@@ -222,4 +225,4 @@ class Learner(EagerLearner):
 
     def freeze(self, frozen: bool) -> None:
         for parameter in self.frozen:
-            parameter.requires_grad_(not frozen)
+            parameter.requires_grad_(not frozen and parameter.is_floating_point())
