@@ -50,7 +50,7 @@ VALUE = {
     name: text.replace("torch.optim.SGD(model.parameters(), lr=0.1)", "torch.optim.Adam(model.parameters(), lr=0.01)")
     .replace("keras.optimizers.SGD(0.1)", "keras.optimizers.Adam(0.01, epsilon=1e-8)")
     for name, text in with_clipping(
-        "clip_grad_value_(model.parameters(), 0.01)", "from torch.nn.utils import clip_grad_value_"
+        "clip_grad_value_(model.parameters(), 0.01)", "from torch.nn.utils import clip_grad_value_\n"
     ).items()
 }  # fmt: skip
 APPLIED = 'state["sgd"].apply(gradients, variables)'
@@ -126,7 +126,7 @@ def train_step(model, state, batch):
 
 
 @pytest.mark.skipif(not is_installed("jax"), reason="xverify env create jax")
-def test_clipping_that_is_missing_is_named_where_gradients_cannot_be_seen(xverify, tmp_path):
+def test_clipping_that_is_missing_is_named_in_jax(xverify, tmp_path):
     files = {**{name: NORM[name] for name in ("spec", "torch")}, "jax": JAX}
     done = xverify("run", folder(tmp_path / "jax", files), *UNTIMED[:-1], "torch:eager,jax:eager")
     assert done.code == 1, done.out + done.err

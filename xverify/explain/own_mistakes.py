@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from ..float64.layer_kinds import BATCH_NORMS
 from ..float64.own_changes import settings, without_zero_grad
-from ..float64.own_clipping import clipped
+from ..float64.own_clipping import WHAT, clipped
 from ..float64.own_step import Change, Optimizers, Steps, Taken
 from ..float64.own_truth import rms, write_changed
 from ..float64.replaced import hooked, replaced
 from ..verdict.limits import OWN_DRIFT, OWN_EQUAL
 from ..weights.canonical import Array
 from .deadline import Deadline, OutOfTime
+from .own_variants import adams, applying, other_decay, varied
 
 SECONDS = 60.0  # of computation that the search for an explanation may take
 NEAR = (
@@ -31,6 +31,7 @@ NEAR = (
 )
 BETTER = 0.1  # an explanation must leave less than this share of the residual
 CLIPPED = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)  # norms at which gradients are often clipped
+CLIPPED_VALUES = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0)  # the same of single values
 BETAS = ((0.9, 0.5, 0.0, 0.8, 0.95, 0.99), (0.999, 0.99, 0.9, 0.95, 0.98))
 CONSTANTS = {
     "alpha": (0.9, 0.95, 0.99, 0.999),
@@ -56,17 +57,17 @@ class Mistake:
     optimizer: str | None = None
 
 
-def write_variant(steps: Steps, folder: Path, seed: int, repeats: int) -> bool:
-    """Write the arrays of the exact steps with Adam's variant eps-hat, which Keras and Jittor have, as ``truths`` writes them.
+def write_variants(steps: Steps, folder: Path, seed: int, repeats: int, variants: Sequence[str]) -> tuple[str, ...]:
+    """Write the arrays of the exact steps with formula variants of other frameworks' optimizers, as ``truths`` writes them.
 
-    The noise is that of the variant: where a gradient is near eps, that is not the noise of torch's formula.
+    The noise is that of the variants: where a gradient is near eps, that of Adam's is not the noise of torch's formula.
 
-    Returns whether the step has an optimizer of which there is such a variant.
+    Returns those of the variants that the optimizers of the step can have. Without any, nothing is written.
     """
-    if not _adams(steps.optimizers()):
-        return False
-    write_changed(steps, folder, _eps_hat, seed, repeats)
-    return True
+    found = applying(variants, steps.optimizers())
+    if found:
+        write_changed(steps, folder, partial(_all_of, varied(found)), seed, repeats)
+    return found
 
 
 def explain(
@@ -76,7 +77,7 @@ def explain(
     floors: Mapping[str, float],
     place: str,
     optimizer: str = "",
-    variant: bool = False,
+    variants: Sequence[str] = (),
 ) -> tuple[str, str]:
     """(what a report says, the name of a known difference) of the first mistake that explains the weights after the last step.
 
@@ -85,7 +86,7 @@ def explain(
     steps: up to the one that differs. found, exact: the weights after it, of the port and of the exact step.
     floors: weight -> rms of the noise in it, of all weights to explain. place: where the mistake is, a key of PLACES.
     optimizer: the name of the one that updates these weights, whose settings may be wrong; "" where it is not known.
-    variant: whether the optimizers have the variant of ``write_variant``, too.
+    variants: formula variants that the optimizers have, too.
     """
     deadline = Deadline(SECONDS)
     optimizers = steps.optimizers()
@@ -95,7 +96,8 @@ def explain(
             continue
         try:
             with deadline.limited():  # a step with a mistake in it may diverge, and never end
-                taken = list(steps.drive(change=partial(_both, mistake.change) if variant else mistake.change))[-1]
+                # The variants take the settings of the changed optimizers.
+                taken = list(steps.drive(change=partial(_all_of, [mistake.change, *varied(variants)])))[-1]
         except OutOfTime:
             break
         except Exception:  # the user's code may not run with this mistake in it
@@ -106,9 +108,11 @@ def explain(
 
 
 @contextmanager
-def _both(change: Change, model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-    """A change together with the variant, which takes the settings of the changed optimizers."""
-    with change(model, optimizers), _eps_hat(model, optimizers):
+def _all_of(changes: Sequence[Change], model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
+    """Several changes, in this order."""
+    with ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(change(model, optimizers))
         yield
 
 
@@ -146,9 +150,9 @@ def mistakes_in_gradients(optimizers: Optimizers) -> Iterator[Mistake]:
 
 def mistakes_in_settings(optimizers: Optimizers) -> Iterator[Mistake]:
     """The mistakes in the settings of the optimizers."""
-    adams = _adams(optimizers)
-    if adams:
-        yield Mistake("eps is 1e-07, the default of Keras", partial(settings, adams, {"eps": 1e-7}))
+    corrected = adams(optimizers)
+    if corrected:
+        yield Mistake("eps is 1e-07, the default of Keras", partial(settings, corrected, {"eps": 1e-7}))
     for name, each in optimizers.items():
         yield from _other_settings(name, each.param_groups[0])
 
@@ -156,10 +160,11 @@ def mistakes_in_settings(optimizers: Optimizers) -> Iterator[Mistake]:
 def mistakes_in_clipping(_optimizers: Optimizers) -> Iterator[Mistake]:
     """Gradients that are not clipped, or that are clipped at another norm."""
     yield Mistake(
-        "clipping is missing: torch.py clips the gradients, and this step does not", partial(clipped, math.inf)
+        "clipping is missing: torch.py clips the gradients, and this step does not", partial(clipped, math.inf, "all")
     )
-    for norm in CLIPPED:
-        yield Mistake(f"the gradients are clipped at norm {norm:g}, which torch.py does not do", partial(clipped, norm))
+    for what, says in WHAT.items():
+        for limit in CLIPPED_VALUES if what == "values" else CLIPPED:
+            yield Mistake(f"{says.format(limit)}, which torch.py does not do", partial(clipped, limit, what))
 
 
 def _all(*places: Mistakes) -> Mistakes:
@@ -191,7 +196,7 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
     if group.get("weight_decay"):
         yield other("weight decay", 0.0, group["weight_decay"], weight_decay=0.0)
         says = f"{_the(name)} adds its weight decay elsewhere: to the gradient in place of the weight, or the reverse"
-        yield Mistake(says, partial(_other_decay, name), optimizer=name)
+        yield Mistake(says, partial(other_decay, [name]), optimizer=name)
     if group.get("momentum") and not group.get("dampening") and "nesterov" in group:
         how = "without" if group["nesterov"] else "with"
         says = f"{_the(name)} behaves {how} Nesterov momentum"
@@ -201,57 +206,6 @@ def _other_settings(name: str, group: Mapping[str, Any]) -> Iterator[Mistake]:
             if isinstance(group[setting], (int, float)) and value != group[setting]:
                 more = {"nesterov": False} if setting == "momentum" and not value and "nesterov" in group else {}
                 yield other(setting, value, group[setting], **{setting: value, **more})
-
-
-def _adams(optimizers: Optimizers) -> list[str]:
-    """The names of the optimizers that correct the bias of their moments and add eps. Lion has betas and does not."""
-    return [
-        name
-        for name, each in optimizers.items()
-        if all(group.get("betas") and isinstance(group.get("eps"), float) for group in each.param_groups)
-    ]
-
-
-@contextmanager
-def _eps_hat(_model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-    """Every Adam adds eps before the bias correction: in torch's formula, it is then eps / sqrt(1 - beta2**t)."""
-    adams = [optimizers[name] for name in _adams(optimizers)]
-    growing = [_growing_eps([group["eps"] for group in each.param_groups]) for each in adams]
-    with hooked(each.register_step_pre_hook(grow) for each, grow in zip(adams, growing)):
-        yield
-
-
-def _growing_eps(given: Sequence[float]) -> Callable[[Any, Any, Any], None]:
-    steps = 0
-
-    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        nonlocal steps
-        steps += 1
-        for group, value in zip(optimizer.param_groups, given):
-            group["eps"] = value / (1 - group["betas"][1] ** steps) ** 0.5
-
-    return before
-
-
-@contextmanager
-def _other_decay(name: str, _model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-    """Decouple the weight decay of an optimizer that adds it to the gradient, or the reverse."""
-    optimizer = optimizers[name]
-    decoupled = isinstance(optimizer, torch.optim.AdamW)
-    decays = [group["weight_decay"] for group in optimizer.param_groups]
-
-    def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        with torch.no_grad():
-            for group, decay in zip(optimizer.param_groups, decays):
-                for each in (each for each in group["params"] if each.grad is not None):
-                    if decoupled:
-                        each.grad.add_(each, alpha=decay)
-                    else:
-                        each.mul_(1 - group["lr"] * decay)
-
-    hook = hooked([optimizer.register_step_pre_hook(before)])
-    with settings([name], {"weight_decay": 0.0}, _model, optimizers), hook:
-        yield
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def planted(mistake: OwnMistake, model: nn.Module, optimizers: Optimizers) -> Ab
     if mistake.what == NOT_ZEROED:
         return without_zero_grad([mistake.optimizer], len(optimizers) == 1, model, optimizers)
     if mistake.what == UNCLIPPED:
-        return clipped(math.inf, model, optimizers)
+        return clipped(math.inf, "all", model, optimizers)
     if mistake.what == SKIPPED:
         return skipped(dict(model.named_parameters())[mistake.parameter], optimizers)
     assert mistake.what == SCALED

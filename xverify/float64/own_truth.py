@@ -18,6 +18,7 @@ from ..verdict.limits import UNIT, growth
 from ..verdict.own_step import EXACT, NOISE, START, OwnStepTruth, StateEntry, state_file
 from ..weights import npz
 from ..weights.canonical import Array
+from .own_clipping import noted_clipping
 from .own_step import Arrays, Batch, Change, Steps, Taken, check_losses, check_weights, no_update, parameters
 from .perturbation import Noise
 from .precision import SMALLEST
@@ -37,18 +38,19 @@ def truths(
     ``noise_file``. What the state holds is written to a ``state_file`` beside each of both.
     """
     measured: list[_Measured] = []
-    for number, taken in enumerate(steps.drive(started=_start_kept(folder))):
-        check_losses(taken.losses, number)
-        check_weights(taken.after, number)
-        measured.append(_Measured(taken, folder, number, steps.batches[number]))
+    with noted_clipping() as clips:
+        for number, taken in enumerate(steps.drive(started=_start_kept(folder))):
+            check_losses(taken.losses, number)
+            check_weights(taken.after, number)
+            measured.append(_Measured(taken, folder, number, steps.batches[number]))
     if not any(size for each in measured for size in parameters(each.sizes).values()):
         raise Failed(no_update(len(measured)))
     for number, taken in enumerate(steps.drive(inside=draws.other_numbers)):
         place = measured[number].first_change(taken)
         if place:
-            return [each.truth() for each in measured], f"{place}, step {number}"
+            return [each.truth(bool(clips)) for each in measured], f"{place}, step {number}"
     _measure(measured, steps, seed, repeats, times)
-    return [each.truth() for each in measured], ""
+    return [each.truth(bool(clips)) for each in measured], ""
 
 
 def write_changed(steps: Steps, folder: Path, change: Change, seed: int, repeats: int) -> None:
@@ -154,8 +156,8 @@ class _Measured:
         self._write(added)
         self.state.add(taken.held, repeats)
 
-    def truth(self) -> OwnStepTruth:
-        """The record of the step."""
+    def truth(self, clips: bool) -> OwnStepTruth:
+        """The record of the step. clips: see OwnStepTruth."""
         exact, rounding = self.exact, growth(self.summed) * UNIT / math.sqrt(3)
         noise = npz.OnDisk(self.noise)
         return OwnStepTruth(
@@ -170,6 +172,7 @@ class _Measured:
                 name: found for name, values in exact.backwards.items() if (found := _named(values, exact.losses))
             },
             state=self.state.entries,
+            clips=clips,
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import Any
 
 
@@ -21,6 +23,17 @@ def replaced(owner: Any, **others: Any) -> Iterator[None]:
                 setattr(owner, name, own[name])
             else:
                 delattr(owner, name)
+
+
+@contextmanager
+def replaced_everywhere(function: Any, other: Any) -> Iterator[None]:
+    """Another function in every module that has this one, within the context: code may have imported it by name."""
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    places = [(module, name) for module in modules for name, value in list(vars(module).items()) if value is function]
+    with ExitStack() as stack:
+        for module, name in places:
+            stack.enter_context(replaced(module, **{name: other}))
+        yield
 
 
 @contextmanager

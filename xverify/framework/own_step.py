@@ -65,7 +65,15 @@ class Update:
 
 
 class RunsOwnStep(Runner):
-    """A runner that runs a ``train_step`` of its model file. All methods are optional."""
+    """A runner that runs a ``train_step`` of its model file. All methods are optional.
+
+    shows_clipped: whether ``watched_updates`` lists gradients after the optimizer's own clipping.
+    own_variants: how the formulas of this framework's optimizers and of its clipping differ from torch's: keys of VARIANTS and of
+        DIFFERENCES in ``workload``.
+    """
+
+    shows_clipped = True
+    own_variants: tuple[str, ...] = ()
 
     def own_step(self, step: Any, mode: str) -> Callable[[Natives], Any]:
         """The user's own step as it runs in this mode. step: a BoundStep. Raises Unsupported when it cannot run there."""

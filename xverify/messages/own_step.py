@@ -31,12 +31,15 @@ class OwnStepsTaken:
     losses: of each step, by name. optimizers: parameter -> name of the optimizer that updated it.
     state: what the state holds after each step; () where the steps were watched.
     drawn: a sentence about the random numbers that the steps draw; "" where that was not noted.
+    shows_clipped, variants: see RunsOwnStep.
     """
 
     losses: tuple[dict[str, float], ...]
     optimizers: dict[str, str]
     state: tuple[tuple[StateEntry, ...], ...] = ()
     drawn: str = ""
+    shows_clipped: bool = True
+    variants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,12 @@ class ComputeOwnTruth(Request[OwnTruthComputed]):
 
 
 @dataclass(frozen=True)
-class WriteOwnVariant(Request[bool]):
-    """Make the reference's steps in float64 with the known variant of its optimizers; see replay.own_mistakes.write_variant.
+class WriteOwnVariants(Request[tuple[str, ...]]):
+    """Make the reference's steps in float64 with formula variants of its optimizers; see explain.own_mistakes.write_variants.
 
-    The reply tells whether an optimizer of the step has a known variant.
+    The reply has those of the variants that the optimizers of the step can have. Without any, nothing is written.
 
-    seed, once: as in ComputeOwnTruth.
+    seed, once: as in ComputeOwnTruth. variants: see explain.own_variants.
     """
 
     weights: tuple[str, ...]
@@ -130,6 +133,7 @@ class WriteOwnVariant(Request[bool]):
     folder: str
     seed: int
     once: bool = False
+    variants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class ExplainOwnStep(Request[tuple[str, str]]):
     weights: of the steps up to the one that differs. taken: the file of the port's last step.
     exact: the folder of the exact arrays. floors: weight -> rms of its noise, of the weights that the mistake must explain.
     place: where the mistake is: see replay.own_mistakes.PLACES. optimizer: the one that updates these weights; "" if not known.
-    variant: whether the port has the variant of WriteOwnVariant.
+    variants: those of WriteOwnVariants that the port has.
     """
 
     weights: tuple[str, ...]
@@ -152,7 +156,7 @@ class ExplainOwnStep(Request[tuple[str, str]]):
     floors: dict[str, float]
     place: str
     optimizer: str
-    variant: bool
+    variants: tuple[str, ...]
 
 
 @dataclass(frozen=True)

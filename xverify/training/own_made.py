@@ -33,6 +33,7 @@ class Made:
     fused_parameters: see Framework.fused_parameters.
     since: "n/name" of an update -> the first step after the reference's update before it. With accumulated gradients, an update
         has those of all steps since then.
+    clips_inside: whether the optimizers may clip the gradients that were watched, where the reference clips its own.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Made:
     truth: OwnStepTruth
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
+    clips_inside: bool = False
 
     def weights(self, statistics: bool) -> list[Weight]:
         """The weights after the step: parameters, or running statistics; in the order in which the reference updates them."""
@@ -207,6 +209,8 @@ def compare_gradients(made: Made) -> Gradients:
             differing[name] = f"{made.whose(name)}: {what} is {beside.says(OWN_EQUAL)} its noise floor"
             factors[name] = scale(gradient, exact)
             shares[name] = rms(gradient - exact) / size
+    if made.clips_inside and max((shares.get(name, math.inf) for name in differing), default=0.0) > SAME:
+        return Gradients()  # they are not those that the optimizers use
     return Gradients(
         seen=True,
         differing=differing,

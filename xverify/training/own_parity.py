@@ -33,14 +33,16 @@ from .checks import MORE_ROUNDING, iterated_vectors
 from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error
 from .learner import Learner
+from .own_exact import NOISE, Beside, ExactSteps
 from .own_made import Made, Weight, compare_gradients
 from .own_matching import Side
-from .own_reference import NOISE, VARIANT, ReferenceSteps
+from .own_reference import ReferenceSteps
 from .own_state import StateCompared, StateCoverage, States, compare_state, known_differences
 from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first, wrong_losses
 from .step import Distance
 
 RANDOM = "its train_step is random: two runs from one state differ in {} by {:.2g}. {}"
+EPS_HAT, CLIP_EPS = "eps-hat", "clip eps"  # known differences of optimizers in every framework, and of clipping
 KINKS = 2.0  # times the growth of the rounding: a floor that grows by more shows activations that cross their kinks
 
 
@@ -173,26 +175,27 @@ class OwnStepParity(ReferenceSteps):
                     for each in range(min(since.values(), default=number), number + 1)
                 )
             ),
-            exact=self.exact(self.space, number),
+            exact=self.exact.arrays(number),
             truth=self.truths[number],
             fused_parameters=learner.fused_parameters,
             since=since,
+            clips_inside=self.truths[number].clips and not observed.watched.shows_clipped,
         )
-        update, statistics = Weights.of(made, False), Weights.of(made, True)
-        if update.broken or statistics.broken:
-            return self._checks(learner, made, update, statistics, "")
-        held = compare_state(self._states(learner, observed, made, self.space))
-        random = self._random(learner, [*update.failing, *statistics.failing], held, made)
+        beside, statistics = Beside.of(made, self.exact), Weights.of(made, True)
+        if beside.weights.broken or statistics.broken:
+            return self._checks(learner, beside, statistics)
+        held = compare_state(self._states(learner, observed, made, self.exact))
+        random = self._random(learner, [*beside.weights.failing, *statistics.failing], held, made)
         if random:
             return [Check("update", number, Verdict.INVALID, says=random)]
-        made, update, variant = self._with_variant(made, update)
-        held, follows = self._state_with_variant(learner, observed, made, held, variant)
-        if update.failing:
-            update = self._beyond_kinks(update, number)
-        update.add(distance, coverage, rounding_alone(_of_parameters(made.truth.gradient_sizes)))
+        beside = self.changed.nearest(beside, self._variants(observed))
+        held, follows = self._nearest_state(learner, observed, beside, held)
+        if beside.weights.failing:
+            beside = replace(beside, weights=self._beyond_kinks(beside.weights, number))
+        beside.weights.add(distance, coverage, rounding_alone(_of_parameters(made.truth.gradient_sizes)))
         state.add(held)
-        checks = self._checks(learner, made, update, statistics, variant)
-        known = known_differences(checks, update, statistics)
+        checks = self._checks(learner, beside, statistics)
+        known = known_differences(checks, beside.weights, statistics)
         return [*checks, held.check(number, known, follows)] if held.known else checks
 
     def _since(self, key: str, number: int) -> int:
@@ -200,47 +203,51 @@ class OwnStepParity(ReferenceSteps):
         earlier = (step for step in reversed(range(number)) if key in self.truths[step].gradient_sizes)
         return next(earlier, -1) + 1
 
-    def _checks(self, learner: Learner, made: Made, update: Weights, statistics: Weights, variant: str) -> list[Check]:
-        """The checks of one step, of which the weights have been compared. variant: see ``_with_variant``."""
-        losses, said = judge_losses(made), list[str]()
-        explain = self._explain(learner, made, update, said, bool(variant))
-        checks = judge_update(made, update, compare_gradients(made), explain, variant)
+    def _checks(self, learner: Learner, beside: Beside, statistics: Weights) -> list[Check]:
+        """The checks of one step, of which the weights have been compared."""
+        made, update, said = beside.made, beside.weights, list[str]()
+        losses = judge_losses(made)
+        explain = self._explain(learner, beside, update, said)
+        checks = judge_update(made, update, compare_gradients(made), explain, beside.exact.variants)
         if losses.verdict.fails and said:  # what explains the weights explains the loss, too
             losses = replace(losses, says=f"{losses.says}; {said[0]}")
         checks = [losses, *checks] if losses_first(made, losses, update) else [*checks, losses]
         if statistics.every:
-            found = judge_statistics(made, statistics, self._explain(learner, made, statistics, [], False))
+            plain = replace(beside, exact=self.exact)
+            found = judge_statistics(made, statistics, self._explain(learner, plain, statistics, []))
             # Batch norms in inference mode make all that follows wrong.
             checks = [found, *checks] if statistics.unchanged else [*checks, found]
         return checks
 
-    def _with_variant(self, made: Made, update: Weights) -> tuple[Made, Weights, str]:
-        """The comparison with the variant of Adam that other frameworks have, where a port is nearer to that; and its name."""
-        if not update.failing or not self.has_variant():
-            return made, update, ""
-        other = replace(made, exact=self.exact(self.space / VARIANT, made.number))
-        nearer = Weights.of(other, False)
-        return (other, nearer, VARIANT) if nearer.badness < update.badness else (made, update, "")
+    def _variants(self, observed: OwnObserved) -> tuple[str, ...]:
+        """The known differences that the optimizers of a subject may have."""
+        every = dict.fromkeys((EPS_HAT, *observed.watched.variants))
+        return tuple(each for each in every if each != CLIP_EPS or self.truths[0].clips)
 
-    def _state_with_variant(
-        self, learner: Learner, observed: OwnObserved, made: Made, held: StateCompared, variant: str
+    def _nearest_state(
+        self, learner: Learner, observed: OwnObserved, beside: Beside, held: StateCompared
     ) -> tuple[StateCompared, str]:
-        """The same for the state, which follows the weights of all steps before; and without what kinks explain.
+        """(the state beside steps with variants, where these explain what differs, and without what kinks explain; the variants).
 
-        variant: that of the update in this step, which a state that agrees with it does not name again.
+        beside: the update. A state that agrees with its variants does not name them again.
         """
+        made, variants = beside.made, beside.exact.variants
+        every = [beside.exact] if variants else self.changed.with_variants(self._variants(observed))
         follows = ""
-        if held.failing and self.has_variant():
-            other = compare_state(self._states(learner, observed, made, self.space / VARIANT))
-            if other.badness < held.badness:
-                held, follows = other, "" if variant else VARIANT
+        for exact in every if held.failing else ():
+            other = compare_state(self._states(learner, observed, made, exact))
+            if exact.explains(bool(other.failing), other.badness < held.badness):
+                held, follows = other, "" if variants else ", ".join(exact.variants)
+            if not held.failing:
+                break
         if held.failing:
             coarse = npz.OnDisk(state_file(self.more_rounding() / NOISE_OF_STATE, made.number))
             held = held.leaving(coarse, KINKS * MORE_ROUNDING)
         return held, follows
 
-    def _explain(self, learner: Learner, made: Made, weights: Weights, said: list[str], variant: bool) -> Explain:
+    def _explain(self, learner: Learner, beside: Beside, weights: Weights, said: list[str]) -> Explain:
         """A function that looks for the known mistake that explains these weights after a step. said: gets what it says."""
+        made, exact = beside.made, beside.exact
 
         def explain(place: str) -> tuple[str, str]:
             self.process.phase(f"looking for what the step of {learner.label} does instead")
@@ -248,11 +255,11 @@ class OwnStepParity(ReferenceSteps):
                 weights=self.files[: made.number + 1],
                 inputs=str(self.prepared.training),
                 taken=str(step_file(_file(learner, "timed"), made.number)),
-                exact=str(self.space / VARIANT if variant else self.space),
+                exact=str(exact.folder),
                 floors=weights.floors(made),
                 place=place,
                 optimizer=made.optimizer(weights.failing[0].name),
-                variant=variant,
+                variants=exact.variants,
             )
             says, difference = self.worker.ask(question)
             if says and not difference:
@@ -308,9 +315,9 @@ class OwnStepParity(ReferenceSteps):
         every = [replace(each, compared=again.get(each.name) or each.compared) for each in update.every]
         return replace(update, every=every, failing=(), kinked=True)
 
-    def _states(self, learner: Learner, observed: OwnObserved, made: Made, folder: Path) -> States:
-        """The state of a subject after a step beside the exact one in a folder."""
-        number, taken = made.number, _file(learner, "timed")
+    def _states(self, learner: Learner, observed: OwnObserved, made: Made, steps: ExactSteps) -> States:
+        """The state of a subject after a step beside the exact one."""
+        number, taken, folder = made.number, _file(learner, "timed"), steps.folder
 
         def arrays(path: Path, of: int = number) -> npz.OnDisk:
             return npz.OnDisk(state_file(path, of))
@@ -322,7 +329,7 @@ class OwnStepParity(ReferenceSteps):
             own_before=arrays(taken, number - 1),
             right_before=arrays(exact, number - 1),
             noise=arrays(folder / NOISE_OF_STATE),
-            weights=self.exact(folder, number),
+            weights=steps.arrays(number),
             fused=made.fused_parameters,
             multiples=self._multiples[learner.label],
         )

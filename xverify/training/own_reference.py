@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 from ..errors import Failed, UsageError
-from ..messages.own_step import ComputeOwnTruth, PrepareOwnStep, TrainOwnSteps, WriteOwnVariant
+from ..messages.own_step import ComputeOwnTruth, PrepareOwnStep, TrainOwnSteps
 from ..messages.training import PrepareTraining
 from ..reference.build import Prepared, ReferenceProcess
 from ..verdict.own_step import OwnStepTruth
-from ..weights import npz
 from .checks import MORE_ROUNDING
 from .curve import LONG_STEP, CurveComparison, steps_of_curve, too_long
 from .end_losses import EndLossComparison
 from .free_run import by_own_step
+from .own_exact import ChangedSteps, ExactSteps
 
 STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared, without --steps
 UPDATES = 2  # compared steps that must change a weight, where steps are short; otherwise one
@@ -23,8 +23,6 @@ UPDATES = 2  # compared steps that must change a weight, where steps are short; 
 # two; and of each subject, weights after its timed and its watched step, and gradients.
 BYTES, BYTES_OF_SUBJECT = 4 + 3 * 8 + 2 * 4, 3 * 4
 MOST_STEPS = 32  # that are compared without --steps, where too few of the first ones change a weight
-VARIANT = "eps-hat"  # a key of optimizers.VARIANTS
-EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of replay.own_step, in a module that needs no torch
 
 
 class ReferenceSteps:
@@ -42,7 +40,8 @@ class ReferenceSteps:
         self.no_curve = ""
         self.end_losses: EndLossComparison | None = None
         self._coarse: tuple[OwnStepTruth, ...] = ()
-        self._variant: bool | None = None
+        self.exact = ExactSteps(self.space)
+        self.changed = ChangedSteps(process, prepared, (), False)
 
     def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
         """Train the reference, and compute its steps in float64.
@@ -67,6 +66,7 @@ class ReferenceSteps:
             most=asked or MOST_STEPS,
         )
         self.files = self.worker.ask(question)
+        self.changed = ChangedSteps(self.process, self.prepared, self.files, self.few)
         reply = self.worker.ask(self._truth(self.space, once=self.few))
         self.truths = reply.truths
         if reply.random:
@@ -124,18 +124,6 @@ class ReferenceSteps:
             times=times,
         )
 
-    def has_variant(self) -> bool:
-        """Whether an optimizer has a known variant, with which the steps are then computed once."""
-        folder = self.space / VARIANT
-        if self._variant is None:
-            folder.mkdir(exist_ok=True)
-            self.process.phase(f"its own steps with the variant {VARIANT}")
-            question = WriteOwnVariant(
-                self.files, str(self.prepared.training), str(folder), self.request.seed, once=self.few
-            )
-            self._variant = self.worker.ask(question)
-        return self._variant
-
     def more_rounding(self) -> Path:
         """The folder of the same steps with more rounding, which are computed once."""
         folder = self.space / "coarse"
@@ -144,10 +132,6 @@ class ReferenceSteps:
             folder.mkdir(exist_ok=True)
             self._coarse = self.worker.ask(self._truth(folder, times=MORE_ROUNDING)).truths
         return folder
-
-    def exact(self, folder: Path, number: int) -> npz.OnDisk:
-        """The exact arrays of a step in a folder, and their noise."""
-        return npz.OnDisk(folder / EXACT.format(number), folder / NOISE.format(number))
 
 
 def _diverges(step: int, loss: float) -> str:

@@ -18,6 +18,7 @@ from ..results.verdicts import Verdict
 from ..verdict import limits as rules
 from ..verdict.limits import NULL, OWN_DRIFT, OWN_EQUAL
 from ..workload.optimizers import VARIANTS
+from ..workload.recipe import DIFFERENCES
 from .checks import VAGUE
 from .compared import Coverage, quotient, rms, share_of
 from .own_made import SAME, Gradients, Made, Weight, factor_says, scale
@@ -74,6 +75,7 @@ def _listed(names: Sequence[str] | Mapping[str, float]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
+KNOWN = {**VARIANTS, **DIFFERENCES}  # known difference of an optimizer -> what it means
 _ratio, _group_ratio = attrgetter("ratio"), attrgetter("groups.ratio")
 
 
@@ -202,18 +204,18 @@ class Weights:
 
 
 def judge_update(
-    made: Made, weights: Weights, gradients: Gradients, explain: Explain, variant: str = ""
+    made: Made, weights: Weights, gradients: Gradients, explain: Explain, variants: Sequence[str] = ()
 ) -> list[Check]:
     """The checks of gradients and weights.
 
     explain: called when weights differ.
-    variant: the name of the formula variant that the exact step has.
+    variants: the known differences of optimizers that the exact step has.
     """
     if weights.broken is not None:
         says = f"{made.whose(weights.broken.name)} has NaN or infinity"
         return [Check("update", made.number, Verdict.INVALID, math.inf, says, known=len(weights.every))]
     if not weights.failing:
-        return _agreeing(made, weights, gradients, variant)
+        return _agreeing(made, weights, gradients, variants)
     if weights.one_bias():
         return [weights.check(made, Verdict.DRIFT, f"one bias: {OWN['one bias']}", "one bias")]
     blamed = [each.name for each in weights.blamed(made)]
@@ -236,8 +238,8 @@ def judge_update(
     return [replace(gradients, ratio=0.0).check(made, Verdict.EQUAL), of_weights]
 
 
-def _agreeing(made: Made, weights: Weights, gradients: Gradients, variant: str) -> list[Check]:
-    """The checks of gradients and weights where the weights agree. variant: see ``judge_update``."""
+def _agreeing(made: Made, weights: Weights, gradients: Gradients, variants: Sequence[str]) -> list[Check]:
+    """The checks of gradients and weights where the weights agree. variants: see ``judge_update``."""
     found = [gradients.check(made, Verdict.EQUAL)] if gradients.seen else []
     hidden = weights.hidden(gradients)
     if hidden:
@@ -250,9 +252,9 @@ def _agreeing(made: Made, weights: Weights, gradients: Gradients, variant: str) 
         says = f"other gradients: {gradients.says(made, list(gradients.differing))}"
         says = f"{says}, and yet the weights after the step agree: the optimizer makes up for it".replace("; ", ", ")
         found = [gradients.check(made, Verdict.DRIFT, says, "other gradients")]
-    if variant:
-        return [*found, weights.check(made, Verdict.DRIFT, f"{variant}: {VARIANTS[variant]}", variant)]
-    return [*found, weights.check(made, Verdict.EQUAL)]
+    says = "; ".join(f"{name}: {KNOWN[name]}" for name in variants)
+    of_weights = weights.check(made, Verdict.DRIFT if variants else Verdict.EQUAL, says, ", ".join(variants))
+    return [*found, of_weights]
 
 
 def _multiple(found: float, right: float) -> str:

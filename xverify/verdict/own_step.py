@@ -48,6 +48,7 @@ class OwnStepTruth:
     rates: parameter -> the learning rate of that optimizer.
     trained_by: parameter -> name of the loss whose backward pass comes before its update, where that is known.
     state: what the state holds after the step.
+    clips: whether a function of torch clips gradients in any step.
     """
 
     losses: Mapping[str, float]
@@ -59,3 +60,4 @@ class OwnStepTruth:
     rates: Mapping[str, float] = field(default_factory=dict)
     trained_by: Mapping[str, str] = field(default_factory=dict)
     state: tuple[StateEntry, ...] = ()
+    clips: bool = False

@@ -112,7 +112,8 @@ class OwnStepSession(Group):
                 updated |= dict.fromkeys(given, names.get(id(update.optimizer), type(update.optimizer).__name__))
             npz.save_file(arrays, messages.step_file(request.path, number))
         drawn = draws.says() if request.watched and request.other_numbers else ""
-        return OwnStepsTaken(tuple(losses), updated, tuple(held), drawn)
+        variants = tuple(framework.own_variants)
+        return OwnStepsTaken(tuple(losses), updated, tuple(held), drawn, framework.shows_clipped, variants)
 
     def _numbers(self, request: messages.TakeOwnSteps, draws: Draws) -> Callable[[], AbstractContextManager[None]]:
         """Makes the context of random numbers in which a step is made. draws: gets what is noted."""

@@ -52,14 +52,14 @@ class OwnStepReference(Group):
             traceback.print_exc()
         return draws.says()
 
-    def write_variant(self, request: messages.WriteOwnVariant) -> bool:
-        """Make the steps with a known variant of the optimizers."""
+    def write_variants(self, request: messages.WriteOwnVariants) -> tuple[str, ...]:
+        """Make the steps with formula variants of the optimizers."""
         from ..explain import own_mistakes
         from ..float64 import own_truth
 
         steps, folder = self._steps(request.weights, request.inputs), Path(request.folder)
         repeats = 1 if request.once else own_truth.REPEATS
-        return own_mistakes.write_variant(steps, folder, request.seed, repeats)
+        return own_mistakes.write_variants(steps, folder, request.seed, repeats, request.variants)
 
     def explain(self, request: messages.ExplainOwnStep) -> tuple[str, str]:
         """Find a known mistake; see explain.own_mistakes."""
@@ -75,7 +75,7 @@ class OwnStepReference(Group):
             request.floors,
             request.place,
             request.optimizer,
-            request.variant,
+            request.variants,
         )
         return says, difference
 

@@ -25,6 +25,8 @@ class Jax(Framework):
     """The base class of adapters whose tensors are JAX's. A subclass adds how a model is built and called."""
 
     isolated = "jax"
+    shows_clipped = False
+    own_variants: tuple[str, ...] = ("eps-inside", "corrected maximum", "clip eps")
     captured_mode = ""  # inner functions are not compiled during a capture
     devices = ("cpu", "cuda")
 

@@ -36,6 +36,7 @@ def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(Framework):
     name = "jittor"
+    own_variants: tuple[str, ...] = ("eps-hat",)
     weights_module = weights
     copies = 2.9
     overhead = 180

@@ -70,6 +70,7 @@ class Keras(Framework):
     weights_module = weights
     layer_method = "call"
     channels_last = True
+    own_variants: tuple[str, ...] = ("eps-hat", "eps-inside", "decoupled", "clip eps")
     # The value of KERAS_BACKEND.
     backend: ClassVar[str]
     # How each subclassed model takes its inputs.

@@ -34,7 +34,7 @@ DRAWING = ("tensorflow.python.ops.gen_random_ops", "tensorflow.python.ops.gen_st
 
 @contextmanager
 def watched_updates(framework: Any, model: Any) -> Iterator[list[Update]]:
-    """The gradients that every optimizer is given within the context, in the order of its calls.
+    """The gradients that every optimizer uses within the context, in the order of its calls.
 
     Nothing is compiled in it, as ``fit`` and ``train_on_batch`` would do.
     """
@@ -44,7 +44,8 @@ def watched_updates(framework: Any, model: Any) -> Iterator[list[Update]]:
 
     def note(optimizer: Any, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Update:
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        given = [None if gradient is None else framework.dense(gradient) for gradient in grads]
+        used = _used(optimizer, grads, variables)
+        given = [None if gradient is None else framework.dense(gradient) for gradient in used]
         known = {id(variable) for variable in variables}
         named = [each for each in trainable if all(id(piece.variable) in known for piece in each.pieces)]
         return Update(optimizer, framework.by_name(named, variables, given))
@@ -78,6 +79,20 @@ def _noting(function: Callable[..., Any], note: Noted) -> Callable[..., Any]:
         return function(*arguments, **more)
 
     return noting
+
+
+def _used(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """The gradients after the optimizer's own clipping, which clips their mean where it accumulates; None where there is none."""
+    steps = optimizer.gradient_accumulation_steps
+    clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
+    if not clips or (steps and (int(optimizer._iterations) + 1) % steps):
+        return list(gradients)
+    pairs = [(gradient, each) for gradient, each in zip(gradients, variables) if gradient is not None]
+    if steps:
+        sums = optimizer._accumulated_gradients
+        pairs = [((gradient + sums[optimizer._get_variable_index(each)]) / steps, each) for gradient, each in pairs]
+    clipped = iter(optimizer._clip_gradients([gradient for gradient, _ in pairs]))
+    return [None if each is None else next(clipped) for each in gradients]
 
 
 def stored_weights(module: Any) -> list[StoredWeight]:

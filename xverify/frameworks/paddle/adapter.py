@@ -33,6 +33,8 @@ def static(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(Framework):
     name = "paddle"
+    shows_clipped = False
+    own_variants: tuple[str, ...] = ("eps-inside", "clip eps")
     weights_module = weights
     needs = {"paddlepaddle": "paddle"}
     modes = {"eager": eager, "static": static}

@@ -1,0 +1,96 @@
+"""The exact steps of a user's own code beside which a subject's are compared: as they are, or with changed optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..messages.own_step import WriteOwnVariants
+from ..reference.build import Prepared, ReferenceProcess
+from ..weights import npz
+from .own_made import Made
+from .own_step import Weights
+
+# Known differences in the place of eps, which are a small part of what differs beside another mistake.
+PLACES_OF_EPS = (("eps-hat",), ("eps-inside",))
+EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of float64.own_truth, in a module that needs no torch
+
+
+@dataclass(frozen=True)
+class ExactSteps:
+    """Exact steps in files. folder: of the files. variants: formula variants that the optimizers have in them."""
+
+    folder: Path
+    variants: tuple[str, ...] = ()
+
+    def arrays(self, number: int) -> npz.OnDisk:
+        """The exact arrays of a step, and their noise."""
+        return npz.OnDisk(self.folder / EXACT.format(number), self.folder / NOISE.format(number))
+
+    def explains(self, failing: bool, nearer: bool) -> bool:
+        """Whether a subject has these variants. failing, nearer: whether it differs from these steps, and differs by less."""
+        return not failing or (nearer and self.variants in PLACES_OF_EPS)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A step of a subject beside an exact one. weights: its parameters after the step."""
+
+    made: Made
+    weights: Weights
+    exact: ExactSteps
+
+    @classmethod
+    def of(cls, made: Made, exact: ExactSteps) -> Beside:
+        """Compare the parameters with these exact steps."""
+        made = replace(made, exact=exact.arrays(made.number))
+        return cls(made, Weights.of(made, False), exact)
+
+
+class ChangedSteps:
+    """Makes the exact steps with formula variants of other frameworks' optimizers, each of them once.
+
+    files: the weights before each step. few: whether steps are so long that little is done.
+    """
+
+    def __init__(self, process: ReferenceProcess, prepared: Prepared, files: tuple[str, ...], few: bool) -> None:
+        self.process, self.prepared, self.files, self.few = process, prepared, files, few
+        self._written: dict[tuple[str, ...], ExactSteps | None] = {}
+
+    def with_variants(self, variants: Sequence[str]) -> Iterator[ExactSteps]:
+        """The steps with each of the variants, and with all of them, as far as the optimizers have them."""
+        alone = [(each,) for each in variants]
+        for asked in [*alone, tuple(variants)] if len(alone) > 1 else alone:
+            if asked not in self._written:
+                self._written[asked] = self._write(asked)
+            exact = self._written[asked]
+            if exact is not None:
+                yield exact
+
+    def nearest(self, beside: Beside, variants: Sequence[str]) -> Beside:
+        """The same beside steps with variants, where these explain what differs."""
+        best = beside
+        for exact in self.with_variants(variants) if best.weights.failing else ():
+            other = Beside.of(beside.made, exact)
+            if exact.explains(bool(other.weights.failing), other.weights.badness < best.weights.badness):
+                best = other
+            if not best.weights.failing:
+                break
+        return best
+
+    def _write(self, asked: tuple[str, ...]) -> ExactSteps | None:
+        """Write the steps with variants; None where the steps with fewer of them are the same."""
+        self.process.phase(f"its own steps with {' and '.join(asked)}")
+        folder = self.process.space / "+".join(asked).replace(" ", "-")
+        folder.mkdir(exist_ok=True)
+        question = WriteOwnVariants(
+            self.files,
+            str(self.prepared.training),
+            str(folder),
+            self.process.request.seed,
+            once=self.few,
+            variants=asked,
+        )
+        found = self.process.worker.ask(question)
+        return ExactSteps(folder, found) if found and (len(asked) == 1 or len(found) > 1) else None
