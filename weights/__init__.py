@@ -73,6 +73,8 @@ def written_format(path: Path) -> ModuleType:
         raise WeightsError(
             f"{path}: weights are written to one file, e.g. {path.name.removesuffix(sharded.INDEX)}.safetensors"
         )
+    if not hasattr(module, "save_file"):
+        raise WeightsError(f"{path}: {path.suffix} files are only read; write e.g. {path.stem}.safetensors")
     return module
 
 

@@ -23,12 +23,14 @@ class Compared:
     """lines: one for each tensor that is not identical. sentences: what is wrong.
 
     different: number of tensors that no renaming, order of axes or folding explains. known: number of all tensors.
+    up_to: what may differ between tensors that are equal, as a phrase.
     """
 
     lines: Sequence[str]
     sentences: Sequence[str]
     different: int
     known: int
+    up_to: str = "up to the names, the order of axes and the folding above"
 
 
 def compare(left: Stored, right: Stored) -> Compared:

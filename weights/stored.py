@@ -19,6 +19,9 @@ from .canonical import Array, shape_of
 
 EPSILONS = (1e-5, 1e-3)  # what torch and Keras add to the variance when nobody says otherwise
 LIKELY = 2  # layers that are tried for a batch norm whose layer the file does not tell
+STEPS = (
+    "steps of "  # before the name of a quantised array, in a file of arrays that xverify writes for itself: its steps
+)
 # Ends of the names of a batch norm's arrays: gamma, beta, mean, variance.
 SUFFIXES_OF_NORMS = (
     ("weight", "bias", "running_mean", "running_var"),
@@ -57,14 +60,21 @@ class Stored:
     """The weights of a model.
 
     arrays: name -> array; a quantised one with the values that it stands for.
-    norms: its batch norms. quantised: name -> dtype, for arrays that are stored as whole numbers.
+    norms: its batch norms. quantised: name -> dtype, for arrays that are stored as whole numbers; of GGUF, for all arrays.
     places: name -> the node that uses it, where the file has nodes with names.
+    steps: name -> the steps of a quantised array, (4, rows, blocks), where the file tells them; see ``quantised.values``.
+    facts: what the file of a language model says about it: "architecture", the numbers "heads" and "kv_heads", and "importance", 1
+        where some values counted more than others when their steps were chosen.
+    unread: name -> type, of arrays that are left out because their type is not known.
     """
 
     arrays: Mapping[str, Array]
     norms: tuple[BatchNorm, ...] = ()
     quantised: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, Array] = field(default_factory=dict)
+    facts: Mapping[str, str | int] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     def called(self, name: str) -> str:
         """An array with its place, as a message names it."""

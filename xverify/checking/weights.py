@@ -8,10 +8,10 @@ from .. import weights
 from ..errors import SubjectError, UsageError, WeightsError
 from ..framework import formats
 from ..framework.modelfile import ModelFile, by_name
-from ..processes.reading import check, convert_weights, read_graph
+from ..processes.reading import check, convert_weights, read_graph, read_quantised
 from ..processes.space import temporary_folder
 from ..progress import Listener
-from ..weights import sharded
+from ..weights import gguf, sharded
 from ..weights.stored import Stored
 from .explaining import stored_weights
 from .options import CheckSettings
@@ -29,6 +29,8 @@ def read_stored(path: Path, space: Path, trust: bool = False, most: float | None
     """
     if path.suffix == ".onnx":
         return _read_onnx(path, space, most)
+    if path.suffix in gguf.SUFFIXES and path.is_file():
+        return read_quantised(path, space, most)
     if path.name.endswith(sharded.INDEX) or (path.is_dir() and any(path.glob("*.safetensors*"))):
         return by_name(convert_weights(path, space, trust, most))
     if path.suffix in weights.formats() and path.is_file():

@@ -120,12 +120,13 @@ def _digest(args: argparse.Namespace, console: Console) -> int:
 
 def _diff(args: argparse.Namespace, console: Console) -> int:
     from ..checking.weights import read_stored
-    from ..weights.comparison import compare
+    from ..weights import comparison, language
 
     with temporary_folder() as space:
         left = read_stored(Path(args.left), space / "left.npz", args.trust, args.max_weights)
         right = read_stored(Path(args.right), space / "right.npz", args.trust, args.max_weights)
-        compared = compare(left, right)
+        plain = not language.applies(left, right)
+        compared = (comparison if plain else language).compare(left, right)
         digest = "" if compared.lines else weights.digest(left.arrays)
     for line in compared.lines:
         console.print(line, markup=False)
@@ -135,7 +136,7 @@ def _diff(args: argparse.Namespace, console: Console) -> int:
         console.print(f"{compared.different} of {compared.known} tensors differ")
         return 1
     if compared.lines:
-        console.print(f"equal: {compared.known} tensors, up to the names, the order of axes and the folding above")
+        console.print(f"equal: {compared.known} tensors, {compared.up_to}")
     else:
         console.print(f"identical: {len(left.arrays)} tensors, {digest}")
     return 0

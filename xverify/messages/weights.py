@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .codec import Request
 from .files import WeightsRead
@@ -52,6 +52,33 @@ class ReadGraph(Request[WeightsRead]):
     """Write the weights that an ONNX file stores to ``path``, under the names that the file has for them.
 
     file: the ONNX file. most: as in ``ReadFile``.
+    """
+
+    file: str
+    path: str
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class QuantisedRead:
+    """The weights were written; the fields are those of ``weights.stored.Stored``.
+
+    stepped: names of the arrays with steps; ``weights.stored.STEPS`` before such a name is that of the steps in the array file.
+    refused: why the file cannot be read; None when it was.
+    """
+
+    quantised: dict[str, str] = field(default_factory=dict)
+    stepped: tuple[str, ...] = ()
+    facts: dict[str, str | int] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadQuantised(Request[QuantisedRead]):
+    """Write the weights of a quantised language model, and the steps of its arrays, to ``path``.
+
+    file: the weight file. most: as in ``ReadFile``.
     """
 
     file: str

@@ -23,6 +23,7 @@ _DOING = {
     "CallOn": "computing another size",
     "ReadFile": "reading the weight file",
     "ReadGraph": "reading the weight file",
+    "ReadQuantised": "reading the weight file",
     "WriteFile": "writing the weight file",
 }
 

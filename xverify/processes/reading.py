@@ -12,11 +12,12 @@ import psutil
 from .. import reading, weights
 from ..errors import NO_SPACE, NotWritten, SubjectError, WeightsError
 from ..framework import discovery, formats
-from ..messages.weights import ReadFile, ReadGraph, WriteFile
+from ..messages.weights import ReadFile, ReadGraph, ReadQuantised, WriteFile
 from ..weights import npz, sharded
 from ..weights import torch as torch_weights
+from ..weights.canonical import Changed
 from ..weights.room import GB, Room
-from ..weights.stored import Stored
+from ..weights.stored import STEPS, Stored
 from .command import interpreter
 from .space import temporary_folder
 from .worker import Worker
@@ -57,6 +58,19 @@ def read_graph(path: Path, target: Path, most: float | None = None) -> Stored:
     with _reader(path, most) as worker:
         reply = worker.ask(ReadGraph(str(path.resolve()), str(target.absolute()), most))
         return Stored(npz.OnDisk(target), reply.norms, reply.quantised, reply.places)
+
+
+def read_quantised(path: Path, target: Path, most: float | None = None) -> Stored:
+    """The weights of a quantised language model, with its steps; ``target`` is a new file for the arrays. Raises WeightsError."""
+    check(path)
+    with _reader(path, most) as worker:
+        reply = worker.ask(ReadQuantised(str(path.absolute()), str(target.absolute()), most))
+        if reply.refused:
+            raise WeightsError(reply.refused.replace(str(path.absolute()), str(path)))
+        arrays = npz.OnDisk(target)
+        own = Changed(arrays, {name: name for name in reply.quantised})
+        steps = Changed(arrays, {name: STEPS + name for name in reply.stepped})
+        return Stored(own, quantised=reply.quantised, steps=steps, facts=reply.facts, unread=reply.unread)
 
 
 def write_weights(source: Path, path: Path, target: Path | None = None) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from ..errors import Failed, WeightsError, first_line
 from ..messages.files import WeightsRead
-from ..messages.weights import FileDone, ReadFile, ReadGraph, WriteFile
-from ..weights import npz, onnx_graph, open_file, save_file
+from ..messages.weights import FileDone, QuantisedRead, ReadFile, ReadGraph, ReadQuantised, WriteFile
+from ..weights import gguf, npz, onnx_graph, open_file, readable, save_file
 from ..weights import onnx as onnx_weights
+from ..weights.canonical import Converted
+from ..weights.quantised import WithSteps
 from .handlers import Group
 
 
@@ -24,6 +26,18 @@ class WeightFileWork(Group):
         except MemoryError:
             return FileDone(refused=f"{request.file}: its arrays take more memory than there is")
         return FileDone()
+
+    def read_quantised(self, request: ReadQuantised) -> QuantisedRead:
+        """Write the weights of a quantised language model one at a time, and the steps of each."""
+        path = Path(request.file)
+        try:
+            with readable(path):
+                found = gguf.opened(path, request.most)
+                arrays = WithSteps(Converted(found, str(path)), found.stepped, found.steps)
+                npz.save_file(arrays, Path(request.path))
+        except WeightsError as error:
+            return QuantisedRead(refused=str(error))
+        return QuantisedRead(dict(found.types), found.stepped, found.facts, found.unread)
 
     def write_file(self, request: WriteFile) -> FileDone:
         """Convert an array file to a weight file, where the format allows it one array at a time."""
