@@ -109,7 +109,7 @@ TYPES = {
 
 
 def steps(kind: str, data: Array) -> Array:
-    """The steps of an array as in ``quantised.values``: (4, rows, blocks) float32. data: (rows, bytes) uint8."""
+    """The steps of an array as in ``quantised.values``: (5, rows, blocks) float32. data: (rows, bytes) uint8."""
     of = TYPES[kind]
     found = of.blocks(np.ascontiguousarray(data).reshape(-1, of.bytes))
     ends = np.stack([found.step * q + found.offset for q in (of.least, of.greatest)])
@@ -123,5 +123,5 @@ def steps(kind: str, data: Array) -> Array:
     beyond = (
         BEYOND * step * (kind != "Q8_0") + COARSE * (np.abs(found.coarse) * count + np.abs(found.coarse_offset)) / 2
     )
-    made = np.stack([half, ends.min(axis=0), ends.max(axis=0), np.broadcast_to(beyond, half.shape)])
-    return made.reshape(4, len(data), -1).astype(np.float32)
+    made = np.stack([half, ends.min(axis=0), ends.max(axis=0), np.broadcast_to(beyond, half.shape), step])
+    return made.reshape(5, len(data), -1).astype(np.float32)

@@ -41,6 +41,7 @@ PLUS_ONE = frozenset(("gemma", "gemma2", "gemma3", "nemotron", "qwen3next", "qwe
 
 # The weight for gate and up has the name of that for up, and a norm of Qwen 3.5 that of Gemma's.
 OTHERWISE = {"up": "gate and up", "norm behind attention": "norm of feed-forward"}
+HEAD_SIZES = (32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 16, 8)  # rows of a head that are tried when no file says it
 FUSED = {
     "qkv": ("q", "k", "v"),
     "gate and up": ("gate", "up"),
@@ -109,12 +110,16 @@ class Side:
         matrix, steps = self.stored.arrays[part.name], self.stored.steps.get(part.name)
         matrix = matrix.reshape(_matrix(matrix.shape))
         if steps is not None:
-            steps = steps.reshape(4, -1, steps.shape[-1])
+            steps = steps.reshape(5, -1, steps.shape[-1])
             width = matrix.shape[1] // steps.shape[-1]
             steps = steps[..., rows // width].swapaxes(1, 2) if part.turned else steps[:, rows]
         matrix = matrix[:, rows].T if part.turned else matrix[rows]
         found = quantised.values(matrix, steps, self.stored.quantised.get(part.name, ""))
         return found.plus(part.add) if part.add else found
+
+    def is_stepped(self, part: Part) -> bool:
+        """Whether a part is quantised."""
+        return part.name in self.stored.steps
 
     def called(self, part: Part) -> str:
         """A part as a message names it."""
@@ -180,7 +185,7 @@ def _unfused(mine: Side, theirs: Side, key: Key) -> Mapping[Key, Part]:
     if key.kind == "gates and ups of experts":
         blocks = shape_of(mine.stored.arrays, part.name)[0]
     elif key.kind == "qkv" and mine.style == MEGATRON:
-        blocks = heads_of("k", (mine, theirs)) or 1
+        blocks = heads_of("k", (mine, theirs)) or _likely_blocks(mine, theirs, part, pieces[1], sizes)
     return dict(zip(pieces, _interleaved(part, sizes, blocks)))
 
 
@@ -189,6 +194,19 @@ def _interleaved(part: Part, sizes: list[int], blocks: int) -> list[Part]:
     numbers = np.arange(part.shape[0]).reshape(blocks, -1)
     ends = np.cumsum([size // blocks for size in sizes])[:-1]
     return [part.cut(each.reshape(-1)) for each in np.split(numbers, ends, axis=1)]
+
+
+def _likely_blocks(mine: Side, theirs: Side, part: Part, second: Key, sizes: list[int]) -> int:
+    """The number of blocks with which the first row of the second piece is that of the other file; 1 where none is."""
+    first = np.arange(1)
+    for size in HEAD_SIZES:
+        blocks = sizes[1] // size
+        if sizes[1] % size or sizes[0] % max(blocks, 1):
+            continue
+        piece = _interleaved(part, sizes, blocks)[1]
+        if not quantised.outside(mine.values(piece, first), theirs.values(theirs.parts[second], first)).any():
+            return blocks
+    return 1
 
 
 def _unstacked(mine: Side, theirs: Side, key: Key) -> Mapping[Key, Part]:

@@ -7,7 +7,7 @@ type.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class Values:
     """Values of an array, and how far each may be from the number that it stands for. All have the shape of ``array``, float64.
 
     half: the greatest distance within the range. low, high: the ends of the range. beyond: how far outside of it a number may be.
+    step: the distance of two neighbours; 0 where the values are not quantised.
     """
 
     array: Array
@@ -50,36 +51,35 @@ class Values:
     low: Array
     high: Array
     beyond: Array
-
-    def moved(self, move: Callable[[Array], Array]) -> Values:
-        """The values in other places. move: function that moves the values of an array."""
-        return Values(*(move(getattr(self, each.name)) for each in fields(self)))
+    step: Array
 
     def plus(self, number: float) -> Values:
         """The values with a number added."""
-        return Values(self.array + number, self.half + SINGLE, self.low + number, self.high + number, self.beyond)
+        return Values(
+            self.array + number, self.half + SINGLE, self.low + number, self.high + number, self.beyond, self.step
+        )
 
     def times(self, number: float) -> Values:
         """The values, which stand for numbers that are multiplied by a number."""
         low, high = (self.low, self.high) if number > 0 else (self.high, self.low)
         low, high, size = number * low, number * high, abs(number)
-        return Values(number * self.array, size * self.half, low, high, size * self.beyond)
+        return Values(number * self.array, size * self.half, low, high, size * self.beyond, size * self.step)
 
     def like(self, numbers: Array) -> Values:
         """The same distances around other numbers of the same blocks."""
-        return Values(numbers, self.half, self.low, self.high, self.beyond)
+        return Values(numbers, self.half, self.low, self.high, self.beyond, self.step)
 
 
 def values(array: Array, steps: Array | None, kind: str = "") -> Values:
     """The values of rows of an array.
 
-    array: (rows, columns). steps: (4, rows, blocks): half, low, high and beyond of each block of a row; None for an array that is
-        not quantised. kind: the type of an array that is not quantised, e.g. "F16".
+    array: (rows, columns). steps: (5, rows, blocks): half, low, high, beyond and step of each block of a row; None for an array
+        that is not quantised. kind: the type of an array that is not quantised, e.g. "F16".
     """
     array = array.astype(np.float64)
     if steps is None:
         none, end = np.zeros_like(array), np.full_like(array, np.inf)
-        return Values(array, none + _half_unit(array, kind), -end, end, none)
+        return Values(array, none + _half_unit(array, kind), -end, end, none, none)
     wide = np.repeat(steps.astype(np.float64), array.shape[1] // steps.shape[2], axis=2)
     return Values(array, *wide)
 

@@ -19,9 +19,7 @@ from .canonical import Array, shape_of
 
 EPSILONS = (1e-5, 1e-3)  # what torch and Keras add to the variance when nobody says otherwise
 LIKELY = 2  # layers that are tried for a batch norm whose layer the file does not tell
-STEPS = (
-    "steps of "  # before the name of a quantised array, in a file of arrays that xverify writes for itself: its steps
-)
+STEPS = "steps of "  # before the name of a quantised array, in a file that xverify writes for itself: its steps
 # Ends of the names of a batch norm's arrays: gamma, beta, mean, variance.
 SUFFIXES_OF_NORMS = (
     ("weight", "bias", "running_mean", "running_var"),
@@ -62,9 +60,10 @@ class Stored:
     arrays: name -> array; a quantised one with the values that it stands for.
     norms: its batch norms. quantised: name -> dtype, for arrays that are stored as whole numbers; of GGUF, for all arrays.
     places: name -> the node that uses it, where the file has nodes with names.
-    steps: name -> the steps of a quantised array, (4, rows, blocks), where the file tells them; see ``quantised.values``.
+    steps: name -> the steps of a quantised array, (5, rows, blocks), where the file tells them; see ``quantised.values``.
     facts: what the file of a language model says about it: "architecture", the numbers "heads" and "kv_heads", and "importance", 1
-        where some values counted more than others when their steps were chosen.
+        where some values counted more than others when their steps were chosen; "compensated", 1 where numbers that are not the
+        nearest ones may compensate the errors of others.
     unread: name -> type, of arrays that are left out because their type is not known.
     """
 

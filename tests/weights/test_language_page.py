@@ -10,7 +10,7 @@ import pytest
 PAGE = (Path(__file__).parents[2] / "docs" / "language-model-files.md").read_text()
 
 
-@pytest.mark.usefixtures("in_one_process")
+@pytest.mark.slow
 def test_the_example_prints_what_the_page_shows(tmp_path, xverify):
     pytest.importorskip("gguf")
     (script,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -11,7 +11,7 @@ from ..framework.modelfile import ModelFile, by_name
 from ..processes.reading import check, convert_weights, read_graph, read_quantised
 from ..processes.space import temporary_folder
 from ..progress import Listener
-from ..weights import gguf, sharded
+from ..weights import gguf, safetensors, sharded
 from ..weights.stored import Stored
 from .explaining import stored_weights
 from .options import CheckSettings
@@ -29,10 +29,9 @@ def read_stored(path: Path, space: Path, trust: bool = False, most: float | None
     """
     if path.suffix == ".onnx":
         return _read_onnx(path, space, most)
-    if path.suffix in gguf.SUFFIXES and path.is_file():
+    shards = path.name.endswith(sharded.INDEX) or (path.is_dir() and any(path.glob("*.safetensors*")))
+    if shards or (path.suffix in (*gguf.SUFFIXES, *safetensors.SUFFIXES) and path.is_file()):
         return read_quantised(path, space, most)
-    if path.name.endswith(sharded.INDEX) or (path.is_dir() and any(path.glob("*.safetensors*"))):
-        return by_name(convert_weights(path, space, trust, most))
     if path.suffix in weights.formats() and path.is_file():
         try:
             return by_name(convert_weights(path, space, trust, most))

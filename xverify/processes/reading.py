@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,7 @@ from ..weights import npz, sharded
 from ..weights import torch as torch_weights
 from ..weights.canonical import Changed
 from ..weights.room import GB, Room
-from ..weights.stored import STEPS, Stored
+from ..weights.stored import STEPS, Stored, norms_by_name
 from .command import interpreter
 from .space import temporary_folder
 from .worker import Worker
@@ -61,16 +62,20 @@ def read_graph(path: Path, target: Path, most: float | None = None) -> Stored:
 
 
 def read_quantised(path: Path, target: Path, most: float | None = None) -> Stored:
-    """The weights of a quantised language model, with its steps; ``target`` is a new file for the arrays. Raises WeightsError."""
+    """The weights of a file of GGUF, or of .safetensors files, with the steps of the quantised ones. Raises WeightsError.
+
+    target: a new file for the arrays. most: see ``weights.load_file``.
+    """
     check(path)
     with _reader(path, most) as worker:
         reply = worker.ask(ReadQuantised(str(path.absolute()), str(target.absolute()), most))
         if reply.refused:
             raise WeightsError(reply.refused.replace(str(path.absolute()), str(path)))
         arrays = npz.OnDisk(target)
-        own = Changed(arrays, {name: name for name in reply.quantised})
-        steps = Changed(arrays, {name: STEPS + name for name in reply.stepped})
-        return Stored(own, quantised=reply.quantised, steps=steps, facts=reply.facts, unread=reply.unread)
+        steps = {name: STEPS + name for name in reply.stepped}
+        own = Changed(arrays, {name: name for name in arrays if name.removeprefix(STEPS) not in steps or name in steps})
+        read = Stored(own, norms_by_name(own), reply.quantised)
+        return replace(read, steps=Changed(arrays, steps), facts=reply.facts, unread=reply.unread)
 
 
 def write_weights(source: Path, path: Path, target: Path | None = None) -> None:

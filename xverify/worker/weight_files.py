@@ -7,7 +7,7 @@ from pathlib import Path
 from ..errors import Failed, WeightsError, first_line
 from ..messages.files import WeightsRead
 from ..messages.weights import FileDone, QuantisedRead, ReadFile, ReadGraph, ReadQuantised, WriteFile
-from ..weights import gguf, npz, onnx_graph, open_file, readable, save_file
+from ..weights import gguf, known_format, npz, onnx_graph, open_file, packed, readable, save_file
 from ..weights import onnx as onnx_weights
 from ..weights.canonical import Converted
 from ..weights.quantised import WithSteps
@@ -32,12 +32,13 @@ class WeightFileWork(Group):
         path = Path(request.file)
         try:
             with readable(path):
-                found = gguf.opened(path, request.most)
+                found = _quantised(path, request.most)
                 arrays = WithSteps(Converted(found, str(path)), found.stepped, found.steps)
                 npz.save_file(arrays, Path(request.path))
+                types = found.types
         except WeightsError as error:
             return QuantisedRead(refused=str(error))
-        return QuantisedRead(dict(found.types), found.stepped, found.facts, found.unread)
+        return QuantisedRead(dict(types), found.stepped, dict(found.facts), dict(found.unread))
 
     def write_file(self, request: WriteFile) -> FileDone:
         """Convert an array file to a weight file, where the format allows it one array at a time."""
@@ -69,3 +70,10 @@ class WeightFileWork(Group):
         arrays = {name: array for name, array in stored.arrays.items() if array.size}
         npz.save_file(arrays, Path(request.path))
         return WeightsRead(stored.norms, dict(stored.quantised), dict(stored.places))
+
+
+def _quantised(path: Path, most: float | None) -> gguf.Tensors | packed.Tensors:
+    """The weights of a file of GGUF or of .safetensors files. Raises WeightsError."""
+    if path.suffix in gguf.SUFFIXES:
+        return gguf.opened(path, most)
+    return packed.Tensors(known_format(path).open_file(path, False, most), packed.settings_beside(path), path)
