@@ -218,15 +218,16 @@ def _rounded(
     weights: float | None = None,
     results: float | None = None,
     coarse: bool = False,
+    reference: str = "",
 ) -> _Noise:
     """What rounding may change at the outputs of an ONNX file, under its own names.
 
-    folder: gets the noise. weights, results, coarse: see ``EvaluateRounding``.
+    folder: gets the noise. weights, results, coarse, reference: see ``EvaluateRounding``.
     """
     one, every = folder / "rounded-weights.npz", folder / "rounded-results.npz"
     file = str(path.resolve())
     reply = graphs.ask(
-        EvaluateRounding(file, str(inputs), str(one), str(every), seed, ENOUGH, weights, results, coarse)
+        EvaluateRounding(file, str(inputs), str(one), str(every), seed, ENOUGH, weights, results, coarse, reference)
     )
     return _Noise(npz.OnDisk(one), npz.OnDisk(every), reply.clipped, reply.cases)
 
@@ -237,7 +238,10 @@ def _noise(sides: Sides, precision: Precision, coarse: bool) -> _Noise | None:
     opened, folder = sides.opened, sides.opened.worker.folder
     if sides.graphs is not None and opened.graph is not None:
         try:
-            found = _rounded(opened.graph, sides.computed.inputs, folder, sides.graphs, sides.seed, coarse=coarse)
+            pair = sides.graph_pair
+            reference = pair[3] if pair is not None else ""
+            inputs = sides.computed.inputs
+            found = _rounded(opened.graph, inputs, folder, sides.graphs, sides.seed, coarse=coarse, reference=reference)
             weights, results = (renamed(each, sides.computed) for each in (found.weights, found.results))
             return replace(found, weights=weights, results=results)
         except Refused:  # an operator has no definition in float64; the reference's may have one

@@ -103,7 +103,8 @@ def with_scales(judged: Judged, quantisation: Quantisation | None, coarse: Seque
     more = [f"and {len(coarse) - SHOWN} more"] if len(coarse) > SHOWN else []
     says = [*coarse[:SHOWN], *more]
     first = quantisation.layers[0]
-    if verdict > Verdict.EQUAL and first.share is not None:
+    # The result of a layer with the weights of the reference is the same, and its cost is that of rounding.
+    if verdict > Verdict.EQUAL and first.share is not None and first.local:
         says.append(
             f"{first.layer} costs most: alone it makes {first.share:.0%} of the power of all errors of quantisation"
         )

@@ -225,6 +225,7 @@ class EvaluateRounding(Request[RoundingEvaluated]):
     weights, results: unit roundoff to which constants and results are rounded; None: that of the types that the file declares.
     enough: seconds after which no further case is begun; two cases are always computed.
     coarse: whether scales that are far coarser than necessary have the noise of their steps, and not of those that are necessary.
+    reference: ONNX file; numbers of narrow types that it stores, too, do not change; "" for none.
     """
 
     file: str
@@ -236,6 +237,7 @@ class EvaluateRounding(Request[RoundingEvaluated]):
     weights: float | None = None
     results: float | None = None
     coarse: bool = False
+    reference: str = ""
 
 
 @dataclass(frozen=True)

@@ -214,16 +214,18 @@ class GraphWork(Group):
 
     def evaluate_rounding(self, request: EvaluateRounding) -> RoundingEvaluated:
         """Compute how much rounding to a lower precision changes the outputs."""
-        from ..replay.graph.judge.rounding import SPARE, Ranges, Units, rounding_noise
+        from ..replay.graph.judge.rounding import SAMPLES, SPARE, Ranges, Units, rounding_noise
+        from ..replay.graph.judge.shared import shared_constants
 
         spare = math.inf if request.coarse else SPARE
         graph, ranges, units = self.graph_of(request.file), Ranges(), Units(request.weights, request.results, spare)
+        shared = shared_constants(graph, self.graph_of(request.reference)) if request.reference else {}
         weights, results = dict[str, Array](), dict[str, Array]()
         clipped = dict[str, float]()
         done = 0
         for case, inputs in self._affordable(request.inputs, request.enough):
             done = case + 1
-            for name, found in rounding_noise(graph, inputs, units, ranges, request.seed).items():
+            for name, found in rounding_noise(graph, inputs, units, ranges, request.seed, SAMPLES, shared).items():
                 weights[case_key(case, name)], results[case_key(case, name)] = found.weights, found.results
             clipped.update({case_key(case, node): share for node, share in ranges.clipped.items() if share})
         npz.save_file(weights, Path(request.by_weights))

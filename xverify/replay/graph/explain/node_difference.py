@@ -145,6 +145,10 @@ def _apart(mine: Any, theirs: Any) -> str:
         return f" is {_text(mine)}, and the reference has {_text(theirs)}"
     if mine.shape != theirs.shape:
         return f" has the shape {mine.shape}, and the reference's {theirs.shape}"
+    if mine.dtype.kind in "iu":
+        place = tuple(map(int, np.argwhere(mine != theirs)[0]))
+        count = f" differs in {int(np.sum(mine != theirs))} of {mine.size} stored numbers"
+        return f"{count}: {list(place)} is {mine[place]}, and the reference has {theirs[place]}"
     size = float(np.sqrt(np.mean(np.square(theirs, dtype=np.float64))))
     away = float(np.sqrt(np.mean(np.square(mine.astype(np.float64) - theirs))))
     return f" is {share(away / size)} (rms) away from the reference's" if size else " is not 0, as the reference's"

@@ -15,7 +15,7 @@ from ..model import Graph, Node
 from ..values import Named, is_float
 from .affine import MOVES, QUANTISERS, Chain, chain, channels, own_bias, pairs, spread
 from .correspondence import corresponding
-from .quantised_weights import Weight
+from .quantised_weights import Weight, quantised_weights
 from .segments import segments_of
 
 # What ONNX Runtime's quantisers, and the optimiser before them, append to the name of a node.
@@ -67,7 +67,7 @@ class Partners:
         """
         if weight.place == BIAS and weight.layer.op in FAMILIES:
             return self._biases(weight, other)
-        found = self._float(other.input(weight.place))
+        found = self._float(other.input(weight.place)) or self.whole.get((other, weight.place))
         if found is None:
             return []
         values, stored = found
@@ -192,6 +192,11 @@ class Partners:
             if len(own) == len(others) == 1 and _family(own[0]) == _family(others[0]):
                 found[own[0]] = others[0]
         return found
+
+    @cached_property
+    def whole(self) -> dict[tuple[Node, int], tuple[Any, str]]:
+        """What the quantised weights of the reference stand for, with their names, by layer and place."""
+        return {(each.layer, each.place): (each.values, each.name) for each in quantised_weights(self.reference)}
 
     def _is_layer(self, types: Types, node: Node) -> bool:
         return node.op in FAMILIES and types.weights(node) is not None

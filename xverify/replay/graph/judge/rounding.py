@@ -2,6 +2,7 @@
 
 In these evaluations a quantised value is a real number of steps. It is not rounded to a whole one and not clipped to the range of
 its type; a random part of a step is added instead. So they tell what the steps of the file may cost, and not what they do cost.
+A stored number that the reference stores, too, costs nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from ..describe import Types, whole_limits
 from ..evaluation import EXACT, Computation, Evaluation, given
 from ..layers import PARAMETERS, QUANTISED_WEIGHTS, WHOLE_SUMS, Steps
 from ..model import Graph, Node
-from ..operators.quantized import along, blocks, n_bits, real, returns_steps
+from ..operators.quantized import along, blocks, n_bits, n_bits_steps, real, returns_steps
 from ..operators.registry import Call
 from ..values import UNITS, Value, exact_of, is_float, tensor
+from .shared import Shared
 from .terms import STRUCTURAL
 
 SAMPLES = 2  # evaluations with rounded weights, and as many with rounded results, too
@@ -69,14 +71,20 @@ class RoundingNoise:
 
 
 def rounding_noise(
-    graph: Graph, inputs: Mapping[str, Any], units: Units, ranges: Ranges, seed: int = 0, samples: int = SAMPLES
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    units: Units,
+    ranges: Ranges,
+    seed: int = 0,
+    samples: int = SAMPLES,
+    shared: Shared | None = None,
 ) -> dict[str, RoundingNoise]:
     """What rounding may change at every floating-point output of a graph.
 
-    inputs: an array for each input by name. ranges: is updated.
+    inputs: an array for each input by name. ranges: is updated. shared: the constants that the reference has, too.
     """
     ranges.clipped.clear()
-    evaluation = _Rounded(graph, units, ranges, seed, samples)
+    evaluation = _Rounded(graph, units, ranges, seed, samples, shared or {})
     found = evaluation.run(graph, given(evaluation, graph, inputs))
     noise = {}
     for name, value in zip(graph.outputs, found):
@@ -90,13 +98,13 @@ def rounding_noise(
 class _Rounded(Evaluation):
     """An exact pass without any quantisation, passes with rounded weights, and passes with rounded results, too."""
 
-    def __init__(self, graph: Graph, units: Units, ranges: Ranges, seed: int, samples: int) -> None:
+    def __init__(self, graph: Graph, units: Units, ranges: Ranges, seed: int, samples: int, shared: Shared) -> None:
         both = units.results is not None or _declares_narrow(graph)
         count = samples * (2 if both else 1)
         super().__init__([EXACT] * (count + 1))
         self.with_weights = range(1, samples + 1)
         self.with_all = range(samples + 1, count + 1) if both else self.with_weights
-        self.graph, self.units, self.ranges = graph, units, ranges
+        self.graph, self.units, self.ranges, self.shared = graph, units, ranges, shared
         self.random = [np.random.default_rng([seed, index]) for index in range(count + 1)]
 
     def change(self, value: Value, passes: Sequence[int]) -> Array:
@@ -115,6 +123,8 @@ class _Rounded(Evaluation):
             return self.value(data)
         wide = data.astype(np.float64)
         size = np.maximum(unit * np.abs(wide), smallest)
+        if id(data) in self.shared:
+            size = np.where(data == self.shared[id(data)], 0.0, size)
         return Value((wide, *(self._spread(wide, size, index) for index in self._noisy)), data.dtype)
 
     @property
@@ -210,19 +220,32 @@ class _Rounded(Evaluation):
             return {}
         exact = exact_of(inputs)
         if node.op == "MatMulNBits":
-            return self._blocks(node, exact, index)
+            return self._blocks(node, weights, exact, index)
         scale, zero = (
             exact[place] if place is not None and place < len(exact) else None for place in (places.scale, places.zero)
         )
         wide = weights.astype(np.float64)
         size = 0.5 * np.minimum(1.0, self.units.spare / coarseness(node, wide, scale, zero, weights.dtype))
+        if id(weights) in self.shared:
+            size = _beside(wide, self.shared[id(weights)].astype(np.float64), size)
         return {places.place: self._spread(wide, size, index)}
 
-    def _blocks(self, node: Node, exact: Sequence[Any], index: int) -> dict[int, Any]:
+    def _blocks(self, node: Node, stored: Any, exact: Sequence[Any], index: int) -> dict[int, Any]:
         """The matrix of MatMulNBits with a random part of a step added."""
         steps, offset, scale = n_bits(node, *exact[1:5])
         size = 0.5 * min(1.0, self.units.spare / block_coarseness(node, steps, offset, scale))
+        if id(stored) in self.shared:
+            size = _beside(steps, n_bits_steps(node, self.shared[id(stored)]), size)
         return {1: self._spread(steps, size, index)}
+
+
+def _beside(steps: Any, others: Any, size: Any) -> Any:
+    """How much rounding may change whole numbers that the reference has, too: nothing where they are the same.
+
+    Two tools that round one number may get neighbours, so such a one may change by a step. Others change by ``size``.
+    """
+    apart = np.abs(steps - others)
+    return np.where(apart == 0, 0.0, np.where(apart == 1, 1.0, size))
 
 
 def quantised_weights(graph: Graph, node: Node) -> tuple[Steps, Any]:

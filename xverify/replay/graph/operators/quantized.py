@@ -279,13 +279,20 @@ def n_bits(node: Node, b: Any, scales: Any, zeros: Any = None, groups: Any = Non
     count = -(-columns // block)
     if bits not in WIDTHS or node.get("weight_prepacked", 0):
         raise node.unsupported(f"has {bits} bits, or weights in an order of one device")
-    values = b if is_float(b) else unpacked(b.reshape(rows, count, -1), bits)[..., :block].reshape(rows, -1)
+    values = b if is_float(b) else n_bits_steps(node, b)
     offset = np.full((rows, count), 2.0 ** (bits - 1))
     if zeros is not None:
         offset = zeros.reshape(rows, count) if is_float(zeros) else unpacked(zeros.reshape(rows, -1), bits)[:, :count]
     of_column = np.arange(columns) // block if groups is None else groups[:columns]
     wide = (each.astype(np.float64)[:, of_column] for each in (offset, scales.reshape(rows, count)))
     return values[:, :columns], *wide
+
+
+def n_bits_steps(node: Node, b: Any) -> Any:
+    """The steps of every value of the matrix of MatMulNBits, (N, K) in float64. b: the bytes of the file."""
+    bits, block, rows = node.get("bits", 4), node.get("block_size"), node.get("N")
+    packed = b.reshape(rows, -(-node.get("K") // block), -1)
+    return unpacked(packed, bits)[..., :block].reshape(rows, -1)[:, : node.get("K")]
 
 
 def unpacked(stored: Any, bits: int) -> Any:
