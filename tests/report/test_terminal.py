@@ -152,6 +152,10 @@ def test_the_footer_says_what_was_checked_and_against_what():
     assert "quick run: one process each, too few to call one faster" in text
     other = detailed(replace(whole, rows=(rows[0], replace(rows[1], weights_digest="sha256:1"))))
     assert "read back equal from 1 of 2 subjects" in other
+    partly = replace(equal, layers=Layers((), 2, 3, ("fc",), "torch:eager"))
+    text = detailed(replace(whole, rows=tuple(replace(row, error=partly) for row in rows)))
+    assert "Layers: no subject has all 3 checked against float64; each that is checked is computed again" in text
+    assert "tensorflow:graph: 2 of 3 checked against float64" in text
     assert "so every row" not in other
 
 

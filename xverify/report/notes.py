@@ -228,10 +228,11 @@ def _layers(result: Result) -> Iterator[str]:
         return
     judged = [(row, row.error.layers) for row in result.timed_rows if row.error is not None]
     complete = sum(layers is not None and layers.compared == layers.known for _, layers in judged)
-    yield (
-        f"Layers: {known} of {known} checked against float64 in {complete} of {len(judged)} subjects, each computed again "
-        "from the inputs that it received (case 0); xverify explain FILE.json shows every layer"
-    )
+    how = "computed again from the inputs that it received (case 0); xverify explain FILE.json shows every layer"
+    if complete:
+        yield f"Layers: {known} of {known} checked against float64 in {complete} of {len(judged)} subjects, each {how}"
+    else:
+        yield f"Layers: no subject has all {known} checked against float64; each that is checked is {how}"
     for row, layers in judged:
         if layers is None or not layers.compared:
             why = (layers.stopped if layers else "") or "the framework does not show its layers"
