@@ -32,6 +32,11 @@ from helpers.glueports import (  # noqa: E402
 )
 from helpers.replayedports import model, replayed  # noqa: E402
 
+# What is added to the products is not scaled with them.
+BIASED = ATTENTION.replace(" / math.sqrt(4)", " + bias").replace(
+    "scores =", "bias = torch.linspace(-2, 3, 6)\nscores =", 1
+)
+
 # What the reference is, what one changes in it to get the port, the input, and the sentence.
 FAULTS = [
     # attention
@@ -166,6 +171,19 @@ FAULTS = [
         ("self.a(x).softmax", "(self.a(x) / 0.7).softmax"),
         ROWS,
         "for a factor of what its softmax is given; the reference 1",
+    ),
+    # products that the reference does not scale
+    (
+        model(PROJECTED, BIASED),
+        ("-2, -1) + bias", "-2, -1) * 1.0001 + bias"),
+        ROWS,
+        "has 1.0001 for a factor of a product of matrices; the reference 1 (torch.py:",
+    ),
+    (
+        model(PROJECTED, BIASED.replace("q @ k.transpose(-2, -1)", "torch.einsum('bhqd,bhkd->bhqk', q, k)")),
+        ("q, k) + bias", "q, k) * 0.37 + bias"),
+        ROWS,
+        "has 0.37 for a factor of a product of matrices; the reference 1 (torch.py:",
     ),
     # images
     (

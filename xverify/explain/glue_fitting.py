@@ -13,7 +13,7 @@ from torch import Tensor
 from ..replay.operation import Operation
 from .faults.glue.catalogue import UNEXPECTED, choices
 from .faults.glue.operation import Rewrite
-from .faults.glue.settings import Setting, settings
+from .faults.glue.settings import Setting
 
 STARTS = (1.0, 4.0, 0.25, 20.0, 0.05)  # times the reference's number: where the search begins
 STEPS = 10  # of each search; most end after four
@@ -22,6 +22,7 @@ SETTLED = 1e-9  # relative change at which a search ends
 DIGITS = 4  # of a number that a port may have; more are kept where these do not fit
 
 Value = Callable[[Rewrite], Tensor | None]
+Numbers = Callable[[Operation], Iterator[Setting]]  # of an operation
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,19 @@ class Fit:
     digits: int
 
 
-def fitted(operations: Sequence[Operation], captured: Tensor, value: Value) -> Iterator[tuple[Rewrite, Tensor, Fit]]:
+def fitted(
+    operations: Sequence[Operation], numbers: Numbers, captured: Tensor, value: Value
+) -> Iterator[tuple[Rewrite, Tensor, Fit]]:
     """For each number of these operations the value that comes nearest to a captured tensor.
 
     Yields the operations with it, the tensor with it, and what is known about the number.
 
-    value: the tensor with some operations changed; None where the change does not fit.
+    numbers: those of an operation. value: the tensor with some operations changed; None where the change does not fit.
     """
     sites: dict[tuple[str, str, float], dict[Operation, Setting]] = {}
     for operation in operations:
         with suppress(*UNEXPECTED):
-            for setting in settings(operation):
+            for setting in numbers(operation):
                 sites.setdefault((setting.kind, setting.name, setting.value), {})[operation] = setting
     for places in sites.values():
         for chosen in choices(places):

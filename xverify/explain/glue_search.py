@@ -33,7 +33,8 @@ from .evidence import best_and_near, compared, fits, is_near
 from .faults.glue.catalogue import rewrites
 from .faults.glue.operands import before, clause, other_operands
 from .faults.glue.operation import Rewrite
-from .glue_fitting import DIGITS, fitted
+from .faults.glue.settings import products, settings
+from .glue_fitting import DIGITS, Numbers, fitted
 from .patterns import describe
 
 FAILED_SEARCHES = 3  # tensors without an explanation after which the search ends, because it is slow
@@ -179,6 +180,13 @@ class GlueSearch:
                 )
 
     def _fitted(self, difference: Difference) -> Hypothesis | None:
+        """Another value of a number that explains a tensor; None when none does.
+
+        A factor that the reference does not have may stand for a number that it has, so it is searched last.
+        """
+        return self._with_number(difference, settings) or self._with_number(difference, products)
+
+    def _with_number(self, difference: Difference, numbers: Numbers) -> Hypothesis | None:
         """The number in the operations behind a tensor that explains it with another value; None when none does.
 
         Where several do, such as a base and a factor of its exponents, it is the one whose value has the fewest digits.
@@ -189,7 +197,7 @@ class GlueSearch:
         operations = self.tape.behind(exact)[-MOST_OPERATIONS:]
         found: list[tuple[int, Hypothesis]] = []
         for rewrite, value, fit in fitted(
-            operations, difference.captured, lambda rewrite: self._value(exact, rewrite, operations)
+            operations, numbers, difference.captured, lambda rewrite: self._value(exact, rewrite, operations)
         ):
             hypothesis = Hypothesis(
                 rewrite.kind, rewrite.says, _lines(list(rewrite.computes)), value, fit.change > ROUNDED_NUMBER

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ....replay.operation import Compute, Operation
 from .arithmetic import NUMBERS
+from .attention import PRODUCTS
 from .functions import LIMITS, limit
 from .normalization import EPS_PLACES, MOST_EPS
 from .operation import first_argument, is_scalar, with_argument, with_result
@@ -68,6 +69,17 @@ def settings(operation: Operation) -> Iterator[Setting]:
                 yield Setting("limit", says, float(right), _with_limit(operation, place, which))
     elif name in ("mul", "div", "add", "rpow", "pow"):
         yield from _number(operation)
+
+
+def products(operation: Operation) -> Iterator[Setting]:
+    """The factor of a product of matrices that the reference does not scale."""
+    if operation.name in PRODUCTS and operation.name != "baddbmm":  # which adds a tensor to its product
+        yield Setting(
+            "scale of a product",
+            "a factor of a product of matrices",
+            1.0,
+            lambda factor: with_result(operation, lambda y: y * factor),
+        )
 
 
 def _with_limit(operation: Operation, place: int, which: str) -> Callable[[float], Compute]:
