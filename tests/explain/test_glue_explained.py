@@ -36,6 +36,7 @@ from helpers.replayedports import model, replayed  # noqa: E402
 BIASED = ATTENTION.replace(" / math.sqrt(4)", " + bias").replace(
     "scores =", "bias = torch.linspace(-2, 3, 6)\nscores =", 1
 )
+UNMASKED = ATTENTION.replace("scores = scores.masked_fill(mask, -1e9)\n", "").replace("/ math.sqrt(4)", "* 0.5")
 
 # What the reference is, what one changes in it to get the port, the input, and the sentence.
 FAULTS = [
@@ -184,6 +185,13 @@ FAULTS = [
         ("q, k) + bias", "q, k) * 0.37 + bias"),
         ROWS,
         "has 0.37 for a factor of a product of matrices; the reference 1 (torch.py:",
+    ),
+    # layers that are exchanged, which transposes the scores
+    (
+        model(PROJECTED, UNMASKED),
+        ("self.a(x), self.b(x)", "self.b(x), self.a(x)"),
+        ROWS,
+        "takes the output of `a` for that of `b`, and the other way round (torch.py:",
     ),
     # images
     (

@@ -168,10 +168,13 @@ class GlueSearch:
         yield from self._other_tensors(exact)
 
     def _changes(self, exact: Tensor) -> Iterator[Hypothesis]:
-        """The changes of the operations behind a tensor; those that explained another tensor first."""
+        """The changes of the operations behind a tensor; those that explained another tensor first.
+
+        A transposed operand comes last: scores are transposed where queries and keys are exchanged, which is the likelier fault.
+        """
         operations = self.tape.behind(exact)[-MOST_OPERATIONS:]
         found = [*rewrites(operations), *other_operands(operations, self._named, self._outputs())]
-        found.sort(key=lambda rewrite: (rewrite.kind, rewrite.says) not in self.known)
+        found.sort(key=lambda each: ((each.kind, each.says) not in self.known, each.kind == "operand transposed"))
         for rewrite in found:
             value = self._value(exact, rewrite, operations)
             if value is not None and not _same(value, exact):
