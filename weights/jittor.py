@@ -113,6 +113,38 @@ def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arr
 
     trust: also run code that the pickle calls. most: see ``room.Room``.
     """
+    stored = _stored(path, pickle.Unpickler if trust else _Reader, "; if you trust its author, pass --trust")
+    if not isinstance(stored, dict):
+        raise WeightsError(f"{path}: holds a {type(stored).__name__}, not a state_dict (name -> array)")
+    nested = [name for name, value in stored.items() if isinstance(value, dict)]
+    if nested:
+        raise WeightsError(f"{path}: {nested[0]!r} is itself a dictionary; save that state_dict alone")
+    return arrays_of(stored, path, Room(path, most))
+
+
+def load_stored(path: Path) -> Any:
+    """What a pickle of lists, dictionaries, numbers, texts and arrays holds. An array in a tuple stays a stand-in.
+
+    Raises WeightsError for a damaged or unsafe file; no code of it is run.
+    """
+    stored = _stored(path, _Reader, "")
+    # A pickle may use an object in many places, and even within itself: each is gone through once.
+    waiting, seen = [stored], set()
+    while waiting:
+        place = waiting.pop()
+        if id(place) in seen or not isinstance(place, (dict, list)):
+            continue
+        seen.add(id(place))
+        for key, value in list(place.items() if isinstance(place, dict) else enumerate(place)):
+            if isinstance(value, _Array):
+                place[key] = value.value
+            else:
+                waiting.append(value)
+    return stored
+
+
+def _stored(path: Path, reader: type[pickle.Unpickler], advice: str) -> Any:
+    """What a pickle holds. advice: ends the message of a file that is refused because it calls something."""
     data = reading.content(path)
     if data.endswith(_MARK):
         body, checksum = data[: -len(_MARK) - _SHA1_BYTES], data[-len(_MARK) - _SHA1_BYTES : -len(_MARK)]
@@ -121,23 +153,18 @@ def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arr
         data = body
     stream = io.BytesIO(data)
     try:
-        stored = (pickle.Unpickler if trust else _Reader)(stream).load()
+        stored = reader(stream).load()
     except WeightsError as error:
-        raise WeightsError(f"{path}: refused, {error}; if you trust its author, pass --trust") from None
+        raise WeightsError(f"{path}: refused, {error}{advice}") from None
     if stream.read(1):
         raise WeightsError(
             f"{path}: there are more bytes after the end of the pickle: the file is damaged or truncated"
         )
-    if not isinstance(stored, dict):
-        raise WeightsError(f"{path}: holds a {type(stored).__name__}, not a state_dict (name -> array)")
-    nested = [name for name, value in stored.items() if isinstance(value, dict)]
-    if nested:
-        raise WeightsError(f"{path}: {nested[0]!r} is itself a dictionary; save that state_dict alone")
-    return _arrays(stored, path, Room(path, most))
+    return stored
 
 
-def _arrays(stored: dict[Any, Any], path: Path, room: Room) -> Arrays:
-    """Name -> array of what a pickle holds. Raises WeightsError for anything else."""
+def arrays_of(stored: Mapping[Any, Any], path: Path, room: Room) -> Arrays:
+    """Name -> array of a state_dict in a pickle. Raises WeightsError for anything else in it. path: for messages."""
     found: Arrays = {}
     for name, value in stored.items():
         if not isinstance(name, str):

@@ -14,6 +14,11 @@ from ..workload.optimizers import Optimizer
 from ..workload.recipe import Group
 from .training import Training
 
+ADAMS = ("adam", "adamw")  # have the same state, and in some files the same settings
+# The names that users give to the two state_dicts of a file.
+MODEL = ("model", "model_state_dict", "state_dict")
+OPTIMIZER = ("optimizer", "optimizer_state_dict", "optimizer_states")
+
 Value = float | bool | str
 # A field of Optimizer, in torch's terms, or "amsgrad" -> its value. "name" is the optimizer.
 Settings = dict[str, Value]
@@ -78,6 +83,7 @@ class Opened:
     groups: of parameters with a learning rate or a weight decay of their own, by the names of the framework.
     steps: the number of steps so far; None: the file does not say it.
     has_weights: whether it holds weights. left: what it holds beside weights and optimizer state, which is not converted.
+    kinds: the optimizers whose state it may be, where the file does not say which one; () for any.
     """
 
     settings: Settings
@@ -85,6 +91,7 @@ class Opened:
     steps: int | None = None
     has_weights: bool = True
     left: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 class Checkpoint:
@@ -162,3 +169,8 @@ def one_count(source: Path, counts: Mapping[str, float]) -> int | None:
     if different and (not math.isfinite(different[0]) or different[0] < 0 or different[0] != int(different[0])):
         raise WeightsError(f"{source}: its number of steps is {different[0]:g}")
     return int(different[0]) if different else None
+
+
+def entry(stored: Mapping[Any, Any], names: Sequence[str]) -> tuple[Any, str]:
+    """The first entry with one of these names, and its name; (None, "") without one."""
+    return next(((stored[name], name) for name in names if name in stored), (None, ""))

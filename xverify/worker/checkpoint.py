@@ -50,6 +50,10 @@ class CheckpointWork(Group):
                 raise WeightsError(
                     f"{request.path}: {state.runner.name} has no {name}; converted are {', '.join(known)}"
                 )
+            if not found.settings.get("name") and found.kinds and name and name not in found.kinds:
+                raise WeightsError(
+                    f"{request.path}: it holds the state of {' or '.join(found.kinds)}, and --optimizer is {name}"
+                )
         except WeightsError as error:
             return CheckpointOpened({}, refused=self._named(error))
         self.has_weights, names, defaults = found.has_weights, state.canonical_names, {}

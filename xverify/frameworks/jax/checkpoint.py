@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported, WeightsError, first_line
-from xverify.framework.checkpoint import Argument, Checkpoint, Constructor, Fields, Opened, Settings
+from xverify.framework.checkpoint import ADAMS, Argument, Checkpoint, Constructor, Fields, Opened, Settings
 from xverify.frameworks.jax.function import Function
 
 TREES = ("params", "batch_stats", "opt_state")
@@ -93,7 +93,7 @@ class OptaxCheckpoint(Checkpoint):
         counts = {int(each) for each in _entries(self.stored[STATE], "count")}
         steps = int(node["count"]) if "count" in node else max(counts, default=None)
         left = tuple(name for name in self.stored if name not in TREES)
-        return Opened(settings, steps=steps, has_weights=PARAMS in self.stored, left=left)
+        return Opened(settings, steps=steps, has_weights=PARAMS in self.stored, left=left, kinds=ADAMS)
 
     def _node(self) -> Mapping[str, Any]:
         """The part of the state that has arrays of the optimizer."""

@@ -11,13 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from xverify.errors import WeightsError
-from xverify.framework.checkpoint import Argument, Checkpoint, Constructor, Opened, Settings, one_count
+from xverify.framework.checkpoint import (
+    ADAMS,
+    MODEL,
+    OPTIMIZER,
+    Argument,
+    Checkpoint,
+    Constructor,
+    Opened,
+    Settings,
+    entry,
+    one_count,
+)
 from xverify.weights import torch as weights
 from xverify.workload.adafactor import EPS as ADAFACTOR_EPS
 from xverify.workload.recipe import Group
 
-MODEL = ("model", "model_state_dict", "state_dict")
-OPTIMIZER = ("optimizer", "optimizer_state_dict", "optimizer_states")
 STEPS = ("step", "steps", "global_step")
 LION = "exp_avg"  # the name of its momentum in the packages that have it; see lion.py
 
@@ -74,14 +83,14 @@ class TorchCheckpoint(Checkpoint):
         if not isinstance(stored, dict):
             raise WeightsError(f"{path}: holds a {type(stored).__name__}, not a checkpoint")
         whole = "param_groups" in stored
-        found, own = (stored, "") if whole else _entry(stored, OPTIMIZER)
+        found, own = (stored, "") if whole else entry(stored, OPTIMIZER)
         found = found[0] if isinstance(found, list) and len(found) == 1 else found
         if not isinstance(found, dict) or not {"state", "param_groups"} <= found.keys():
             raise WeightsError(
                 f"{path}: it holds no state_dict of one optimizer, which has the entries state and param_groups: it is expected "
                 f"under one of the names {', '.join(OPTIMIZER)}, and the file has {', '.join(map(str, stored))}"
             )
-        self.model, of_model = (None, "") if whole else _entry(stored, MODEL)
+        self.model, of_model = (None, "") if whole else entry(stored, MODEL)
         self._take(found, dict(model.named_parameters()))
         left = [] if whole else [str(name) for name in stored if name not in (own, of_model, *STEPS)]
         counts = {name: float(each["step"]) for name, each in self.state.items() if "step" in each}
@@ -89,7 +98,7 @@ class TorchCheckpoint(Checkpoint):
         told = next((stored[name] for name in STEPS if not whole and isinstance(stored.get(name), int)), None)
         settings = self._settings()
         groups = tuple(self._group(name, settings) for name in self.owner if self._differs(name, settings))
-        return Opened(settings, groups, told if steps is None else steps, self.model is not None, tuple(left))
+        return Opened(settings, groups, told if steps is None else steps, self.model is not None, tuple(left), ADAMS)
 
     def _take(self, found: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
         """Give every entry of the state the name of its parameter. parameters: of the model, by name."""
@@ -226,11 +235,6 @@ class TorchCheckpoint(Checkpoint):
 def _ordered(optim: Any, names: Mapping[int, str]) -> list[str]:
     """The names of the parameters of an optimizer, in its order."""
     return [names[id(each)] for group in optim.param_groups for each in group["params"]]
-
-
-def _entry(stored: Mapping[Any, Any], names: Sequence[str]) -> tuple[Any, str]:
-    """The first entry with one of these names, and its name; (None, "") without one."""
-    return next(((stored[name], name) for name in names if name in stored), (None, ""))
 
 
 def _shape(entries: Mapping[str, Any]) -> tuple[int, ...]:
