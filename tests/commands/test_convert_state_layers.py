@@ -128,7 +128,7 @@ def test_a_keras_file_holds_weights_state_and_settings(place):
     assert done.returncode == 0, done.stderr
     done = convert(place, "--from", "keras=trained.keras", "--to", "torch", "--out", "of-keras.pt")
     assert done.code == 0, done.out + done.err
-    assert "adamw, lr 0.002, betas 0.9 and 0.98, eps 1e-07, weight decay 0.05; 10 parameters after 20 steps" in done.out
+    assert "adamw, lr 0.002, betas 0.9 and 0.98, eps 1e-07, weight decay 0.05; 11 parameters after 20 steps" in done.out
     assert "not in the file" not in done.out
     import keras
 
