@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from xverify.errors import XverifyError
@@ -38,10 +39,15 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
     "amsgrad": optimizer("adam", 2e-3, recipe=Recipe(amsgrad=True)),
     "adamw": optimizer("adamw", 2e-3, weight_decay=0.1),
     "rmsprop": optimizer("rmsprop", 1e-3),
+    "rmsprop-momentum": replace(optimizer("rmsprop", 1e-3), momentum=0.9),
+    "rmsprop-centered": replace(optimizer("rmsprop", 1e-3), momentum=0.9, centered=True),
+    "adagrad": optimizer("adagrad", 1e-2),
     "lion": optimizer("lion", 1e-4, weight_decay=0.1),
     "adafactor": optimizer("adafactor"),
 }
-PAIRS = "torch:tensorflow,tensorflow:torch,torch:flax,flax:torch"
+PAIRS = (
+    "torch:tensorflow,tensorflow:torch,torch:flax,flax:torch,torch:jittor,jittor:torch,tensorflow:flax,flax:tensorflow"
+)
 
 
 def trained(folder: ModelFolder, name: str, settings: Optimizer, space: Path) -> Path:
@@ -73,6 +79,7 @@ def told(settings: Optimizer) -> dict[str, float | bool | str]:
         "beta2",
         "eps",
         "alpha",
+        "centered",
         "eps2",
         "threshold",
     )

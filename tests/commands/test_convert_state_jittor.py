@@ -70,7 +70,7 @@ def convert(place, *words):
 MAKE = {
     "sgd": (lambda p: torch.optim.SGD(p, 0.05), "jittor.optim.SGD(lr=0.05, momentum=0.0, ", "EQUAL"),
     "nesterov": (lambda p: torch.optim.SGD(p, 0.05, 0.9, nesterov=True), "nesterov=True)", "EQUAL"),
-    "adam": (lambda p: torch.optim.Adam(p, 2e-3, (0.9, 0.98)), "jittor.optim.Adam(lr=0.002, eps=1e-08, ", "DRIFT"),
+    "adam": (lambda p: torch.optim.Adam(p, 2e-3, eps=1e-6), "jittor.optim.Adam(lr=0.002, eps=1e-06, ", "DRIFT"),
     "adamw": (lambda p: torch.optim.AdamW(p, 2e-3, weight_decay=0.1), "betas=(0.9, 0.999), weight_decay=0.1)", "EQUAL"),
     "rmsprop": (lambda p: torch.optim.RMSprop(p, 1e-3), "jittor.optim.RMSprop(lr=0.001, eps=1e-08, ", "EQUAL"),
 }
@@ -208,14 +208,6 @@ def test_files_that_cannot_be_converted_are_refused(trained, file, says):
     assert not (trained / "harm").exists()
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda p: torch.optim.Adam(p, 1e-3, amsgrad=True), "jittor has no amsgrad"),
-        (lambda p: torch.optim.RMSprop(p, 1e-3, weight_decay=0.1), "jittor.optim.RMSprop has no weight decay"),
-        (lambda p: torch.optim.Adafactor(p), "jittor.optim has no Adafactor"),
-    ],
-)
 def test_the_state_of_adam_is_not_taken_for_that_of_another_optimizer(trained):
     words = ("--from", "jittor=trained.pkl", "--to", "torch", "--out", "refused.pt", "--optimizer", "rmsprop")
     done = convert(trained, *words)
@@ -223,8 +215,17 @@ def test_the_state_of_adam_is_not_taken_for_that_of_another_optimizer(trained):
     assert "trained.pkl: it holds the state of adam or adamw, and --optimizer is rmsprop" in done.err
 
 
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda p: torch.optim.Adam(p, 1e-3, amsgrad=True), "jittor.optim has no AMSGrad"),
+        (lambda p: torch.optim.RMSprop(p, 1e-3, weight_decay=0.1), "jittor.optim.RMSprop has no weight decay"),
+        (lambda p: torch.optim.RMSprop(p, 1e-3, momentum=0.9), "jittor.optim.RMSprop has no momentum"),
+        (lambda p: torch.optim.Adagrad(p), "jittor.optim has no Adagrad"),
+    ],
+)
 def test_what_jittor_lacks_is_said(place, tmp_path, make, says):
     resumed.checkpoint(tmp_path, make, 2)
     done = convert(place, "--from", f"torch={tmp_path / 'checkpoint.pt'}", "--to", "jittor", "--out", "lacks.pkl")
     assert done.code == 2, done.out + done.err
-    assert says.lower() in done.err.lower()
+    assert says in done.err

@@ -298,6 +298,7 @@ def test_the_optimizers_of_optax_are_compared_with_those_of_torch(xverify, tmp_p
     named = {key: difference for key, (verdict, difference) in own.items() if verdict != "EQUAL"}
     assert named == {
         ("rmsprop", False): "eps-inside",
+        ("adagrad", False): "eps-inside",
         ("adam", True): "corrected maximum",
         ("adafactor", False): "eps-added, other axes",
     }

@@ -252,6 +252,6 @@ def test_the_optimizers_of_keras_on_jax(xverify, tmp_path):
     }
     assert own == {
         ("sgd", 0.0): "", ("sgd", 0.01): "decoupled", ("adam", 0.0): "eps-hat", ("adamw", 0.01): "eps-hat",
-        ("rmsprop", 0.0): "eps-inside", ("lion", 0.01): "",
+        ("rmsprop", 0.0): "eps-inside", ("adagrad", 0.0): "eps-inside", ("lion", 0.01): "",
         ("adafactor", 0.01): "eps-added, decayed scale",
     }  # fmt: skip

@@ -245,7 +245,15 @@ def test_the_optimizers_of_paddle(xverify, tmp_path):
     table = [each for each in json.loads((tmp_path / "table.json").read_text()) if each["framework"] == "paddle"]
     assert all(each["verdict"] == "EQUAL" for each in table if each["match"])
     own = {each["settings"]["name"]: each["difference"] for each in table if not each["match"]}
-    assert own == {"sgd": "", "adam": "", "adamw": "", "rmsprop": "eps-inside", "lion": "", "adafactor": ""}
+    assert own == {
+        "sgd": "",
+        "adam": "",
+        "adamw": "",
+        "rmsprop": "eps-inside",
+        "adagrad": "",
+        "lion": "",
+        "adafactor": "",
+    }
     for name in ("lion", "adafactor"):
         own = next(each for each in table if each["settings"]["name"] == name and not each["match"])
         says = f"paddle.optimizer has no {name.capitalize()}; run with --match-optimizer"

@@ -262,7 +262,7 @@ def _has_variant(settings: Optimizer, variant: str) -> bool:
     """Whether a formula variant changes anything for these settings."""
     return {
         "eps-hat": settings.name in ("adam", "adamw"),
-        "eps-inside": settings.name == "rmsprop",
+        "eps-inside": settings.name in ("rmsprop", "adagrad"),
         "decoupled": bool(settings.weight_decay),
         "corrected maximum": settings.recipe.amsgrad,
         "eps-added": settings.name == "adafactor",

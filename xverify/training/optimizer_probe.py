@@ -41,6 +41,7 @@ PROBED = (
     optimizer("adam", recipe=Recipe(amsgrad=True)),
     optimizer("adamw"),
     optimizer("rmsprop"),
+    optimizer("adagrad"),
     optimizer("lion", weight_decay=0.01),
     optimizer("adafactor", weight_decay=0.01),
 )

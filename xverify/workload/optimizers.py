@@ -1,10 +1,10 @@
 """Optimizers: the formula of each in torch, over arrays of any kind, and the formula variants of other frameworks.
 
 The formulas are those of torch.optim (documentation of 2.x): SGD with momentum and Nesterov (Sutskever et al. 2013), Adam (Kingma &
-Ba 2015), AdamW (Loshchilov & Hutter 2019), RMSprop (Hinton 2012). Lion, which torch does not have, is that of Chen et al. 2023,
-"Symbolic Discovery of Optimization Algorithms", with the defaults of their code. The formula of Adafactor is in adafactor.py. The
-same function computes the exact step in float64, and the step in a framework's own tensors where the user asks for torch's
-mathematics.
+Ba 2015), AdamW (Loshchilov & Hutter 2019), RMSprop (Hinton 2012), Adagrad (Duchi et al. 2011). Lion, which torch does not have, is
+that of Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", with the defaults of their code. The formula of Adafactor
+is in adafactor.py. The same function computes the exact step in float64, and the step in a framework's own tensors where the user
+asks for torch's mathematics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ STATE_NAMES = {
     "sgd": ("momentum",),
     "adam": ("mean", "square"),
     "adamw": ("mean", "square"),
-    "rmsprop": ("square",),
+    "rmsprop": ("square", "mean", "momentum"),  # the last two only when it is centered, and with momentum
+    "adagrad": ("sum",),
     "lion": ("momentum",),
     "adafactor": ("row", "column", "square"),
 }
@@ -51,10 +52,10 @@ class Optimizer:
 
     name: a key of STATE_NAMES.
     lr: learning rate.
-    momentum, nesterov: used by sgd alone.
+    momentum: used by sgd and rmsprop alone. nesterov: used by sgd alone.
     beta1, beta2: used by adam, adamw and lion alone.
     eps: used by all optimizers except sgd and lion.
-    alpha: used by rmsprop alone.
+    alpha, centered: used by rmsprop alone.
     eps2, threshold, beta2_decay: used by adafactor alone: the smallest size of a weight that scales its step, the rms to which a
         step is clipped, and the power of the number of the step that weighs its gradient.
     variants: formula variants, keys of VARIANTS; () is torch's own formula. Those of a framework's own facilities for the recipe
@@ -71,6 +72,7 @@ class Optimizer:
     beta2: float = 0.999
     eps: float = 1e-8
     alpha: float = 0.99
+    centered: bool = False
     eps2: float = 1e-3
     threshold: float = 1.0
     beta2_decay: float = -0.8
@@ -80,9 +82,10 @@ class Optimizer:
     @property
     def state_names(self) -> tuple[str, ...]:
         """The names of the arrays of state of a parameter; SGD without momentum keeps none."""
-        if self.name == "sgd" and not self.momentum:
-            return ()
-        return (*STATE_NAMES[self.name], "largest") if self.recipe.amsgrad else STATE_NAMES[self.name]
+        left = {"momentum"} if self.name in ("sgd", "rmsprop") and not self.momentum else set()
+        left |= {"mean"} if self.name == "rmsprop" and not self.centered else set()
+        names = tuple(each for each in STATE_NAMES[self.name] if each not in left)
+        return (*names, "largest") if self.recipe.amsgrad else names
 
     def groups(self, names: Iterable[str]) -> dict[tuple[float, float], list[str]]:
         """(learning rate, weight decay) -> the parameters that have both, of these."""
@@ -94,7 +97,8 @@ class Optimizer:
 
     def keys(self, names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         """A framework's names of the state, in the order of ``state_names``. names: of all that each optimizer may keep."""
-        return names[self.name][: len(self.state_names)]
+        own = dict(zip((*STATE_NAMES[self.name], "largest"), names[self.name]))
+        return tuple(own[each] for each in self.state_names)
 
     @property
     def plain(self) -> Optimizer:
@@ -118,7 +122,10 @@ class Optimizer:
         if self.name == "lion":
             parts.append(f"betas {self.beta1:g} and {self.beta2:g}")
         if self.name == "rmsprop":
-            parts.append(f"alpha {self.alpha:g}, eps {self.eps:g}")
+            momentum = f", momentum {self.momentum:g}" if self.momentum else ""
+            parts.append(f"alpha {self.alpha:g}, eps {self.eps:g}{momentum}{', centered' * self.centered}")
+        if self.name == "adagrad":
+            parts.append(f"eps {self.eps:g}")
         if self.name == "adafactor":
             parts.append(
                 f"decay {self.beta2_decay:g}, threshold {self.threshold:g}, eps {self.eps:g} and {self.eps2:g}"
@@ -147,7 +154,8 @@ def optimizer(
     """
     if name not in STATE_NAMES:
         raise UsageError(f"--optimizer is {name!r}{nearest(name, STATE_NAMES)} Known: {', '.join(STATE_NAMES)}")
-    rates = {"sgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-2, "lion": 1e-4, "adafactor": 1e-2}
+    rates = {"sgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-2, "lion": 1e-4}
+    rates |= {"adagrad": 1e-2, "adafactor": 1e-2}
     for option, value in (("lr", lr), ("momentum", momentum), ("weight-decay", weight_decay)):
         if value is not None and not (value >= 0 and math.isfinite(value)):
             raise UsageError(f"--{option} is {value:g}: it must be 0 or more")
@@ -167,6 +175,7 @@ def optimizer(
         recipe=recipe,
     )
     changes: dict[str, dict[str, float]] = {"lion": {"beta2": 0.99}, "adafactor": {"eps": adafactor.EPS}}
+    changes["adagrad"] = {"eps": 1e-10}
     return replace(found, **changes.get(name, {}))  # type: ignore[arg-type]
 
 
@@ -210,10 +219,11 @@ def update(
     if o.name == "lion":
         m = optimizer_state[0]
         return w - o.lr * ops.sign(lion_mix(o, m, g)), [o.beta2 * m + (1 - o.beta2) * g]
+    if o.name == "adagrad":
+        total = optimizer_state[0] + g * g
+        return w - o.lr * (g / _root(o, total, ops)), [total]
     if o.name == "rmsprop":
-        v = o.alpha * optimizer_state[0] + (1 - o.alpha) * (g * g)
-        root = ops.sqrt(v + o.eps) if "eps-inside" in o.variants else ops.sqrt(v) + o.eps
-        return w - o.lr * (g / root), [v]
+        return _rmsprop(o, w, g, optimizer_state, ops)
     return _adam(o, w, g, optimizer_state, powers or (o.beta1**step, o.beta2**step), ops)
 
 
@@ -231,6 +241,26 @@ def update_sum(
     new, after = update(settings, w, g, optimizer_state, step, ops, axes=axes)
     # Each of the parts changes by the same amount, so their sum changes by a multiple of it.
     return (new if parts == 1 else w + parts * (new - w)), after
+
+
+def _root(o: Optimizer, square: Tensor, ops: Operations) -> Tensor:
+    """What rmsprop and adagrad divide a gradient by. square: its mean square, or the sum of its squares."""
+    return ops.sqrt(square + o.eps) if "eps-inside" in o.variants else ops.sqrt(square) + o.eps
+
+
+def _rmsprop(
+    o: Optimizer, w: Tensor, g: Tensor, optimizer_state: Sequence[Tensor], ops: Operations
+) -> tuple[Tensor, list[Tensor]]:
+    """A step of RMSprop after the weight decay. The arguments are those of ``update``."""
+    state = dict(zip(o.state_names, optimizer_state))
+    square = state["square"] = o.alpha * state["square"] + (1 - o.alpha) * (g * g)
+    if o.centered:
+        mean = state["mean"] = o.alpha * state["mean"] + (1 - o.alpha) * g
+        square = square - mean * mean
+    change = g / _root(o, square, ops)
+    if o.momentum:
+        change = state["momentum"] = o.momentum * state["momentum"] + change
+    return w - o.lr * change, [state[name] for name in o.state_names]
 
 
 def _adam(

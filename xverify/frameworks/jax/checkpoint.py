@@ -23,16 +23,21 @@ _RATE = {"lr": Argument("learning_rate")}
 _DECAY = {"weight_decay": Argument("weight_decay")}
 _BETAS = {"beta1": Argument("b1"), "beta2": Argument("b2")}
 _EPS = {"eps": Argument("eps")}
-# Fields of optax's states -> the optimizers that have them.
+_MOMENTUM = {"momentum": Argument("momentum", lambda value: value or None)}
+# Fields of optax's states -> the optimizers that have them; "": adam or adamw. RMSprop has no counter.
 KNOWN = {
     ("trace",): "sgd",
-    ("mu", "nu"): "",  # adam or adamw
-    ("mu", "nu", "nu_max"): "",
+    ("count", "mu", "nu"): "",
+    ("count", "mu", "nu", "nu_max"): "",
     ("nu",): "rmsprop",
-    ("mu",): "lion",
-    ("v", "v_col", "v_row"): "adafactor",
+    ("nu", "trace"): "rmsprop",
+    ("mu", "nu"): "rmsprop",
+    ("mu", "nu", "trace"): "rmsprop",
+    ("sum_of_squares",): "adagrad",
+    ("count", "mu"): "lion",
+    ("count", "v", "v_col", "v_row"): "adafactor",
 }
-FIELDS = sorted({field for fields in KNOWN for field in fields})
+FIELDS = {field for fields in KNOWN for field in fields} - {"count"}
 
 
 class OptaxCheckpoint(Checkpoint):
@@ -42,11 +47,15 @@ class OptaxCheckpoint(Checkpoint):
     constructors = {
         "sgd": Constructor(
             "optax.sgd",
-            {**_RATE, "momentum": Argument("momentum", lambda value: value or None), "nesterov": Argument("nesterov")},
+            {**_RATE, **_MOMENTUM, "nesterov": Argument("nesterov")},
         ),
         "adam": Constructor("optax.adam", {**_RATE, **_BETAS, **_EPS}),
         "adamw": Constructor("optax.adamw", {**_RATE, **_BETAS, **_EPS, **_DECAY}),
-        "rmsprop": Constructor("optax.rmsprop", {**_RATE, "alpha": Argument("decay"), **_EPS}),
+        "rmsprop": Constructor(
+            "optax.rmsprop",
+            {**_RATE, "alpha": Argument("decay"), **_EPS, "centered": Argument("centered"), **_MOMENTUM},
+        ),
+        "adagrad": Constructor("optax.adagrad", {**_RATE, **_EPS}),
         "lion": Constructor("optax.lion", {**_RATE, **_BETAS, **_DECAY}),
         "adafactor": Constructor(
             "optax.adafactor",
@@ -83,13 +92,15 @@ class OptaxCheckpoint(Checkpoint):
                 f"{path}: it has no entry {STATE!r}, which is the state of an optimizer of optax; it has {held}"
             )
         node = self._node()
-        fields = tuple(sorted(node.keys() & set(FIELDS)))
+        fields = tuple(sorted(node.keys() & {*FIELDS, "count"}))
         if fields not in KNOWN:
             raise WeightsError(
                 f"{path}: a state with the fields {', '.join(fields)} is none of the optimizers that are converted: "
                 f"{', '.join(self.constructors)}"
             )
         settings: Settings = {"name": KNOWN[fields]} if KNOWN[fields] else {"amsgrad": "nu_max" in fields}
+        if KNOWN[fields] == "rmsprop":
+            settings["centered"] = "mu" in fields
         counts = {int(each) for each in _entries(self.stored[STATE], "count")}
         steps = int(node["count"]) if "count" in node else max(counts, default=None)
         left = tuple(name for name in self.stored if name not in TREES)
@@ -97,7 +108,9 @@ class OptaxCheckpoint(Checkpoint):
 
     def _node(self) -> Mapping[str, Any]:
         """The part of the state that has arrays of the optimizer."""
-        nodes = [node for node in _nodes(self.stored[STATE]) if node.keys() & set(FIELDS)]
+        nodes = [node for node in _nodes(self.stored[STATE]) if node.keys() & FIELDS]
+        if len(nodes) == 2 and "nu" in nodes[0] and nodes[1].keys() == {"trace"}:  # RMSprop, whose momentum is apart
+            return {**nodes[0], **nodes[1]}
         if len(nodes) > 1:
             raise WeightsError(
                 f"{self.path}: {STATE} has the states of {len(nodes)} optimizers, and one can be converted"
@@ -116,6 +129,12 @@ class OptaxCheckpoint(Checkpoint):
             function.write(given, statistics)
             trained = given
         node, optim = self._node(), learner.optim
+        more = sorted(node.keys() & FIELDS - set(optim.fields))
+        if more and node != {"trace": {}}:
+            raise WeightsError(
+                f"{self.path}: the state has {more[0]}, which {optim.optimizer.says()} does not keep: it is of other settings"
+                + "; give --set momentum=X" * (more[0] == "trace")
+            )
         zeros = optim.transformation.init(trained)
         fields = []
         for name in optim.fields:

@@ -49,7 +49,9 @@ def _own_optimizer(o: Optimizer, rate: Any) -> Any:
     if o.name == "sgd":
         own = optax.sgd(rate, o.momentum or None, o.nesterov)
     elif o.name == "rmsprop":
-        own = optax.rmsprop(rate, o.alpha, o.eps)
+        own = optax.rmsprop(rate, o.alpha, o.eps, centered=o.centered, momentum=o.momentum or None)
+    elif o.name == "adagrad":
+        own = optax.adagrad(rate, 0.0, o.eps)
     else:
         own = (optax.amsgrad if o.recipe.amsgrad else optax.adam)(rate, o.beta1, o.beta2, o.eps)
     return optax.chain(decay, own) if o.weight_decay else own

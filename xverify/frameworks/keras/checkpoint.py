@@ -31,10 +31,12 @@ _ADAFACTOR = {
     "threshold": Argument("clip_threshold"),
     **_DECAY,
 }
-_SGD = {**_RATE, "momentum": Argument("momentum"), "nesterov": Argument("nesterov"), **_DECAY}
+_MOMENTUM = {"momentum": Argument("momentum")}
+_RMSPROP = {**_RATE, "alpha": Argument("rho"), **_MOMENTUM, **_EPS, "centered": Argument("centered"), **_DECAY}
+_SGD = {**_RATE, **_MOMENTUM, "nesterov": Argument("nesterov"), **_DECAY}
 # The names that optimizers have in a file.
 NAMES = {"sgd": "sgd", "adam": "adam", "adamw": "adamw", "rmsprop": "rmsprop", "rm_sprop": "rmsprop", "lion": "lion"}
-NAMES["adafactor"] = "adafactor"
+NAMES |= {"adagrad": "adagrad", "adafactor": "adafactor"}
 # Settings of an optimizer of Keras that change what it computes, and are not converted -> their values without effect.
 PLAIN: dict[str, tuple[Any, ...]] = {
     "use_ema": (False,),
@@ -43,7 +45,6 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "global_clipnorm": (None,),
     "gradient_accumulation_steps": (None, 1),
     "relative_step": (True,),
-    "centered": (False,),
 }
 
 
@@ -55,7 +56,8 @@ class KerasCheckpoint(Checkpoint):
         "sgd": Constructor("keras.optimizers.SGD", _SGD),
         "adam": Constructor("keras.optimizers.Adam", _ADAM),
         "adamw": Constructor("keras.optimizers.AdamW", _ADAM),
-        "rmsprop": Constructor("keras.optimizers.RMSprop", {**_RATE, "alpha": Argument("rho"), **_EPS, **_DECAY}),
+        "rmsprop": Constructor("keras.optimizers.RMSprop", _RMSPROP),
+        "adagrad": Constructor("keras.optimizers.Adagrad", {**_RATE, **_EPS, **_DECAY}),
         "lion": Constructor("keras.optimizers.Lion", {**_RATE, **_BETAS, **_DECAY}),
         "adafactor": Constructor("keras.optimizers.Adafactor", _ADAFACTOR),
     }

@@ -82,9 +82,11 @@ def _formula(o: Optimizer, rate: Any, **more: Any) -> tuple[Optimizer, Any]:
         made = optimizers.SGD(rate, float(o.momentum), o.nesterov, weight_decay=decay, **more)
         return replace(o, variants=decoupled), made
     if o.name == "rmsprop":
-        variants = ("eps-inside", *decoupled)
-        made = optimizers.RMSprop(rate, o.alpha, epsilon=o.eps, weight_decay=decay, **more)
-        return replace(o, variants=variants), made
+        made = optimizers.RMSprop(rate, o.alpha, o.momentum, o.eps, o.centered, weight_decay=decay, **more)
+        return replace(o, variants=("eps-inside", *decoupled)), made
+    if o.name == "adagrad":
+        made = optimizers.Adagrad(rate, 0.0, o.eps, weight_decay=decay, **more)
+        return replace(o, variants=("eps-inside", *decoupled)), made
     if o.name == "adafactor":
         return keras_adafactor(o, rate, **more)
     if o.name == "lion":

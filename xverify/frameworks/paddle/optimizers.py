@@ -20,7 +20,8 @@ STATE_NAMES = {
     "sgd": ("velocity",),
     "adam": ("moment1", "moment2", "moment2_max"),
     "adamw": ("moment1", "moment2", "moment2_max"),
-    "rmsprop": ("mean_square",),
+    "rmsprop": ("mean_square", "mean_grad", "momentum"),
+    "adagrad": ("moment",),
     "lion": ("momentum",),
     "adafactor": ("row", "column", "square"),
 }
@@ -55,6 +56,8 @@ def _formula(o: Optimizer, rate: Any, **more: Any) -> Any:
         return optim.Adam(rate, **more)
     if o.name == "rmsprop":
         return optim.RMSProp(rate, rho=o.alpha, epsilon=o.eps, **more)
+    if o.name == "adagrad":
+        return optim.Adagrad(rate, o.eps, **more)
     if o.momentum:
         return optim.Momentum(rate, o.momentum, use_nesterov=o.nesterov, **more)
     return optim.SGD(rate, **more)
@@ -118,6 +121,10 @@ def _check(o: Optimizer) -> None:
         raise Unsupported(
             "the learning rate of a parameter group of Paddle is a multiple of the optimizer's, which is 0; "
             "run with --match-optimizer"
+        )
+    if o.name == "rmsprop" and (o.momentum or o.centered):
+        raise Unsupported(
+            "RMSProp of Paddle is computed without momentum, and not centered; run with --match-optimizer"
         )
     if o.name in ("lion", "adafactor"):
         raise Unsupported(f"paddle.optimizer has no {o.name.capitalize()}; run with --match-optimizer")

@@ -35,6 +35,14 @@ _DECAY = {"weight_decay": Argument("weight_decay")}
 _BETAS = {"beta1": Argument("betas"), "beta2": Argument("betas")}
 _EPS = {"eps": Argument("eps")}
 _ADAM = {**_RATE, **_BETAS, **_EPS, **_DECAY, "amsgrad": Argument("amsgrad")}
+_RMSPROP = {
+    **_RATE,
+    "alpha": Argument("alpha"),
+    **_EPS,
+    **_DECAY,
+    "momentum": Argument("momentum"),
+    "centered": Argument("centered"),
+}
 _ADAFACTOR = {
     **_RATE,
     "beta2_decay": Argument("beta2_decay"),
@@ -58,7 +66,8 @@ class TorchCheckpoint(Checkpoint):
         ),
         "adam": Constructor("torch.optim.Adam", _ADAM),
         "adamw": Constructor("torch.optim.AdamW", _ADAM),
-        "rmsprop": Constructor("torch.optim.RMSprop", {**_RATE, "alpha": Argument("alpha"), **_EPS, **_DECAY}),
+        "rmsprop": Constructor("torch.optim.RMSprop", _RMSPROP),
+        "adagrad": Constructor("torch.optim.Adagrad", {**_RATE, **_DECAY, **_EPS}),
         "lion": Constructor("Lion", {**_RATE, **_BETAS, **_DECAY}),
         "adafactor": Constructor("torch.optim.Adafactor", _ADAFACTOR),
     }
@@ -252,8 +261,10 @@ def _kind(path: Path, group: Mapping[str, Any], entries: Mapping[str, Any]) -> s
         return "adamw" if group["decoupled_weight_decay"] else "adam"
     if "dampening" in options:
         return "sgd"
-    if {"alpha", "centered"} <= options and keys <= {"square_avg"}:
+    if {"alpha", "centered"} <= options and keys <= {"square_avg", "grad_avg", "momentum_buffer"}:
         return "rmsprop"
+    if "initial_accumulator_value" in options and keys <= {"sum"}:
+        return "adagrad"
     if "beta2_decay" in options:
         return "adafactor"
     if "betas" in options and "amsgrad" not in options and keys <= {LION}:

@@ -42,7 +42,8 @@ class Learner(EagerLearner):
         "sgd": ("momentum_buffer",),
         "adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
         "adamw": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
-        "rmsprop": ("square_avg",),
+        "rmsprop": ("square_avg", "grad_avg", "momentum_buffer"),
+        "adagrad": ("sum",),
         "lion": ("momentum",),
         "adafactor": ("row_var", "col_var", "variance"),
     }
@@ -191,7 +192,8 @@ class Learner(EagerLearner):
         self.optim.state.clear()
         self.steps = steps
         self.start_schedule(steps)
-        for name, arrays in state.items() if steps else ():
+        # Only Adagrad makes its state before the first step.
+        for name, arrays in state.items() if steps or self.optimizer.name == "adagrad" else ():
             native = {
                 key: self.framework.to_native(array, None)
                 for key, array in zip(self.optimizer.keys(self.STATE_NAMES), arrays)
