@@ -198,7 +198,6 @@ def test_files_that_cannot_be_converted_are_refused(trained, file, says):
     write("short.pkl", {"defaults": {**defaults, "param_groups": [short]}})
     wrong = {key: [np.zeros(2, np.float32)] * 12 for key in ("m", "values")}
     write("shape.pkl", {"defaults": {**defaults, "param_groups": [wrong]}})
-    (trained / "w.npz").write_bytes(b"")
     np.savez(trained / "w.npz", **weights.load_stored(trained / "trained.pkl")["model"])
     words = ("--to", "torch", "--out", "refused.pt", "--optimizer", "adam", "--weights", "w.npz")
     done = convert(trained, "--from", f"jittor={file}", *words)

@@ -143,7 +143,8 @@ class JittorCheckpoint(Checkpoint):
                 f"{self.path}: its optimizer has {len(entries)} parameters, and the model {len(names)}: it is the state of "
                 "another model"
             )
-        for name, array in zip(names, self.group.get("params", ())):
+        present = self.group.get("params")  # the weights, in the same order; a file of this class has none
+        for name, array in zip(names, present if isinstance(present, list) else ()):
             if self.model is not None and not np.array_equal(array, self.model.get(name, array)):
                 raise WeightsError(
                     f"{self.path}: parameter {names.index(name)} of its optimizer is not {name}, which is at this place in "

@@ -103,9 +103,6 @@ class Learner(EagerLearner):
         self.optim.backward(loss)
 
     def without_graph(self, loss: Any) -> Any:
-        return (
-            loss  # the graph ends with the step; a copy for each micro-batch would take half a percent of a short one
-        )
         # The graph ends with the step; a copy for each micro-batch would take half a percent of a short one.
         return loss
 

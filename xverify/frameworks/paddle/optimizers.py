@@ -123,9 +123,7 @@ def _check(o: Optimizer) -> None:
             "run with --match-optimizer"
         )
     if o.name == "rmsprop" and (o.momentum or o.centered):
-        raise Unsupported(
-            "RMSProp of Paddle is computed without momentum, and not centered; run with --match-optimizer"
-        )
+        raise Unsupported("RMSProp of Paddle with momentum or centered is not supported; run with --match-optimizer")
     if o.name in ("lion", "adafactor"):
         raise Unsupported(f"paddle.optimizer has no {o.name.capitalize()}; run with --match-optimizer")
 
