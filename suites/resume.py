@@ -30,7 +30,7 @@ from xverify.workload.recipe import Recipe
 from xverify.workload.spec import ModelFolder, find_model
 
 STEPS = 20
-SUFFIXES = {"torch": ".pt", "tensorflow": ".weights.h5", "flax": ".msgpack", "jittor": ".pkl", "paddle": ".pdopt"}
+SUFFIXES = {"torch": ".pt", "tensorflow": ".weights.h5", "flax": ".msgpack", "jittor": ".pkl"}
 OPTIMIZERS: Mapping[str, Optimizer] = {
     "sgd": optimizer("sgd", 0.05),
     "momentum": optimizer("sgd", 0.05, momentum=0.9),

@@ -24,7 +24,7 @@ STEPS = 3  # that are made in both frameworks
 REPLICAS = 4  # of the steps in the first framework, from a state that is perturbed
 # Units roundoff by which each value of that state is changed: the sums of another framework round otherwise, too.
 PERTURBED = 8.0
-# Of the difference of the weights after all steps, in the spread of the replicas. Right continuations have up to 21
+# Of the difference of the weights after all steps, in the spread of the replicas. Right continuations have up to 20
 # (docs/resuming.md). Faults of the state show in the state and in the first step; this one is for what both do not see.
 LIMIT = 60.0
 # Of the change of a weight: what a known formula of the other framework may do to it.
