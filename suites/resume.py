@@ -1,6 +1,6 @@
 """Trains in one framework, carries weights and optimizer state to another one, and goes on in both.
 
-python suites/resume.py [--only LIST] [--pairs LIST] [--model MODEL] [--markdown]
+python suites/resume.py [--only LIST] [--pairs LIST] [--model MODEL]
 
 Every file is written by the framework itself after STEPS steps, as its users do. A cell has the largest residual / noise floor of
 three further steps, and how far the weights of both frameworks are apart after them, in noise floors. The exit code is 1 where one
