@@ -66,6 +66,7 @@ FACTS = (  # in this order: one fact may contain another
     r"the step changes no weight",
     r"('\w+'(, )?)+ agrees?",
     r"(it|its change) (has the opposite sign|is \S+ times the right one)",
+    r"the search for a cause ended before all known mistakes were tried",
 )
 
 Judge = Callable[[Path], tuple[Error, Training]]

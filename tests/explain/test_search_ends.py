@@ -13,10 +13,12 @@ pytest.importorskip("greenlet")
 from helpers.replayedports import model, random, replayed  # noqa: E402
 from torch import nn  # noqa: E402
 
-from xverify.explain import explanation, own_mistakes  # noqa: E402
+from xverify.explain import explanation, own_search  # noqa: E402
 from xverify.explain.deadline import Deadline, OutOfTime  # noqa: E402
 from xverify.explain.faults.glue import catalogue  # noqa: E402
 from xverify.explain.faults.glue.operation import Change, first_argument  # noqa: E402
+from xverify.explain.own_gradients import gradients  # noqa: E402
+from xverify.explain.own_mistake import Port  # noqa: E402
 from xverify.float64.own_step import Code, Steps  # noqa: E402
 from xverify.framework.own_state import Held  # noqa: E402
 
@@ -119,20 +121,62 @@ def _steps(folder):
     return Steps(Code(build, start, load, read, watch, {"weight": "weight"}), [str(weights)], [{"x": random(8, 4)}])
 
 
-def test_the_search_in_a_training_step_ends_although_a_step_with_a_mistake_does_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(own_mistakes, "SECONDS", 0.5)
-    steps = _steps(tmp_path)
-    exact = list(steps.drive())[-1].after
-    tried = []
+def _port(steps):
+    """What a port did whose weight is off by 1 after the first step."""
+    exact = list(steps.drive())[-1]
+    weight, change = exact.after["weight"], exact.changes["weight"]
+    return Port(
+        found=[{"weight": weight + 1.0}],
+        exact=[{"after/weight": weight, "change/weight": change}],
+        floors=[{"weight": 1e-9}],
+        losses=[{}],
+        exact_losses=[{}],
+        loss_floors=[{}],
+        first=0,
+        blamed=["weight"],
+        optimizer="",
+        factor=float("nan"),
+    )
 
-    def endless(optimizers):
-        for mistake in own_mistakes.mistakes_in_gradients(optimizers):
-            tried.append(mistake.says)
+
+def _noting(tried, catalogue):
+    def mistakes(case):
+        for mistake in catalogue(case):
+            tried.append(mistake.kind)
             yield mistake
 
-    monkeypatch.setattr(own_mistakes, "PLACES", {"gradients": endless})
+    return mistakes
+
+
+def test_a_trial_in_a_training_step_that_does_not_end_is_left_and_the_others_are_made(tmp_path):
+    tried = []
     begun = time.process_time()
-    found = own_mistakes.explain(steps, {"weight": exact["weight"] + 1.0}, exact, {"weight": 1e-9}, "gradients")
+    found = own_search.explain(_steps(tmp_path), [_port(_steps(tmp_path))], [_noting(tried, gradients)])
     assert time.process_time() - begun < IN_TIME
-    assert found == ("", "")
-    assert tried == ["the gradients of the optimizer are not zeroed"]  # it took all of the time
+    assert found == own_search.Explained("", "", False)
+    assert tried[0] == "zeroing"  # it never ends
+    assert len(tried) > 1
+
+
+def test_the_search_in_a_training_step_ends_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_search, "SECONDS", 0.5)
+    monkeypatch.setattr(own_search, "LONGER", 1e9)
+    tried = []
+    begun = time.process_time()
+    found = own_search.explain(_steps(tmp_path), [_port(_steps(tmp_path))], [_noting(tried, gradients)])
+    assert time.process_time() - begun < IN_TIME
+    assert found == own_search.Explained("", "", True)
+    assert tried == ["zeroing"]  # it took all of the time
+
+
+def test_a_backward_pass_is_ended_although_its_hook_never_ends():
+    x = torch.ones(3, requires_grad=True)
+
+    def endless(gradient):
+        while True:
+            gradient = gradient * 0.5 + 1
+
+    y = x * 2
+    y.register_hook(endless)
+    with pytest.raises(OutOfTime), Deadline(50.0, Clock()).limited():
+        y.sum().backward()

@@ -76,8 +76,8 @@ def test_clipping_that_is_missing_is_named(xverify, tmp_path, files, change, pla
 OTHER = {
     "clipped in torch.py": (NORM, [
         (CLIPPED, ""),
-        (CLIPPED.replace("0.1", "0.25"), "the gradients are clipped at norm 0.25, which torch.py does not do"),
-        (CLIPPED.replace("0.1", "0.13"), "it is 1.3 times the right one"),
+        (CLIPPED.replace("0.1", "0.25"), "the gradients are clipped at norm 0.25; torch.py clips them at 0.1"),
+        (CLIPPED.replace("0.1", "0.13"), "the gradients are clipped at norm 0.13; torch.py clips them at 0.1"),
     ]),
     "not clipped in torch.py": (PLAIN, [
         (CLIPPED, "the gradients are clipped at norm 0.1, which torch.py does not do"),

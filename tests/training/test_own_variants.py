@@ -70,15 +70,15 @@ OTHER = {
     ]),
     "clipped in torch.py": (with_clipping("nn.utils.clip_grad_norm_(model.parameters(), 0.1)"), [
         ("SGD(0.1)", "SGD(0.1, global_clipnorm=0.1)", "EQUAL", ""),
-        ("SGD(0.1)", "SGD(0.1, clipnorm=0.1)", "DIFFERENT", "the gradient of each parameter is clipped at norm 0.1"),
-        ("SGD(0.1)", "SGD(0.1, global_clipnorm=0.13)", "DIFFERENT", "it is 1.3 times the right one"),
+        ("SGD(0.1)", "SGD(0.1, clipnorm=0.1)", "DIFFERENT", "the step clips the gradient of each parameter by its own norm at 0.1"),
+        ("SGD(0.1)", "SGD(0.1, global_clipnorm=0.13)", "DIFFERENT", "clipped at norm 0.13; torch.py clips them at 0.1"),
     ]),
     "values clipped in torch.py": (with_clipping("nn.utils.clip_grad_value_(model.parameters(), 0.01)"), [
         ("SGD(0.1)", "SGD(0.1, clipvalue=0.01)", "EQUAL", ""),
     ]),
     "not clipped in torch.py": (PLAIN, [
-        ("SGD(0.1)", "SGD(0.1, clipnorm=0.1)", "DIFFERENT", "the gradient of each parameter is clipped at norm 0.1, which"),
-        ("SGD(0.1)", "SGD(0.1, clipvalue=0.01)", "DIFFERENT", "the values of the gradients are clipped at 0.01, which"),
+        ("SGD(0.1)", "SGD(0.1, clipnorm=0.1)", "DIFFERENT", "clipped at 0.1 (the gradient of each parameter by its own norm)"),
+        ("SGD(0.1)", "SGD(0.1, clipvalue=0.01)", "DIFFERENT", "clipped at 0.01 (each value of the gradients), which"),
     ]),
 }  # fmt: skip
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+BACKWARDS = ("backward", "grad")  # functions of torch that run the backward pass
 
 
 class OutOfTime(BaseException):
@@ -25,13 +29,16 @@ class Deadline:
         self.left, self.clock = seconds, clock
 
     @contextmanager
-    def limited(self) -> Iterator[None]:
-        """Raise OutOfTime within the context at the first operation of torch after the time is over, and at its beginning."""
+    def limited(self, most: float = math.inf) -> Iterator[None]:
+        """Raise OutOfTime within the context at the first operation of torch after the time is over, and at its beginning.
+
+        most: seconds that this context may take. Where it takes more, ``left`` is above zero afterwards.
+        """
         begun = self.clock()
         try:
             if self.left <= 0:
                 raise OutOfTime
-            with _Limit(begun + self.left, self.clock):
+            with _Limit(begun + min(self.left, most), self.clock):
                 yield
         finally:
             self.left -= self.clock() - begun
@@ -47,6 +54,27 @@ class _Limit(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        self.check()
+        if getattr(func, "__name__", "") in BACKWARDS:
+            with _WithinBackward(self):
+                return func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def check(self) -> None:
+        """Raise OutOfTime when the time is over."""
         if self.clock() > self.until:
             raise OutOfTime
+
+
+class _WithinBackward(TorchDispatchMode):
+    """Raises OutOfTime in a backward pass: its operations, and those of its hooks, are not seen by a mode of functions."""
+
+    def __init__(self, limit: _Limit) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.limit.check()
         return func(*args, **(kwargs or {}))

@@ -6,14 +6,18 @@ Their names and meanings are those of a recipe: the keys of workload.optimizers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..float64.own_step import Change, Optimizers
+from ..float64.own_step import Change, Optimizers, Steps
+from ..float64.own_truth import write_changed
 from ..float64.replaced import hooked, replaced_everywhere
+from .own_updates import around_updates, with_settings
 
 # What an update makes: (parameter group, state of the parameter after it, weight before it, gradient) -> weight after it.
 Rule = Callable[[Mapping[str, Any], Mapping[str, Any], Tensor, Tensor], Tensor]
@@ -32,9 +36,27 @@ def applying(variants: Sequence[str], optimizers: Optimizers) -> tuple[str, ...]
     return tuple(each for each in variants if can[each])
 
 
-def varied(variants: Sequence[str]) -> list[Change]:
-    """The changes that give the optimizers these variants."""
-    return [_CHANGES[each] for each in _CHANGES if each in variants]
+def write_variants(steps: Steps, folder: Path, seed: int, repeats: int, variants: Sequence[str]) -> tuple[str, ...]:
+    """Write the arrays of the exact steps with formula variants of other frameworks' optimizers, as ``truths`` writes them.
+
+    The noise is that of the variants: where a gradient is near eps, that of Adam's is not the noise of torch's formula.
+
+    Returns those of the variants that the optimizers of the step can have. Without any, nothing is written.
+    """
+    found = applying(variants, steps.optimizers())
+    if found:
+        write_changed(steps, folder, partial(with_variants, found), seed, repeats)
+    return found
+
+
+@contextmanager
+def with_variants(variants: Sequence[str], model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
+    """Give the optimizers these variants. They take the settings that changes within this context give the optimizers."""
+    with ExitStack() as stack:
+        for name, change in _CHANGES.items():
+            if name in variants:
+                stack.enter_context(change(model, optimizers))
+        yield
 
 
 def adams(optimizers: Optimizers) -> list[str]:
@@ -51,51 +73,34 @@ def is_decoupled(optimizer: Any) -> bool:
     return isinstance(optimizer, torch.optim.AdamW) or bool(optimizer.param_groups[0].get("decoupled_weight_decay"))
 
 
-@contextmanager
-def _eps_hat(_model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
+def _eps_hat(model: nn.Module, optimizers: Optimizers) -> AbstractContextManager[None]:
     """Every Adam adds eps before the bias correction: in torch's formula, it is then eps / sqrt(1 - beta2**t)."""
-    found = [optimizers[name] for name in adams(optimizers)]
-    growing = [_growing_eps([group["eps"] for group in each.param_groups]) for each in found]
-    with hooked(each.register_step_pre_hook(grow) for each, grow in zip(found, growing)):
-        yield
 
+    def grown(group: dict[str, Any], step: int) -> Mapping[str, Any]:
+        return {"eps": group["eps"] / (1 - group["betas"][1] ** (step + 1)) ** 0.5}
 
-def _growing_eps(given: Sequence[float]) -> Callable[[Any, Any, Any], None]:
-    steps = 0
-
-    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        nonlocal steps
-        steps += 1
-        for group, value in zip(optimizer.param_groups, given):
-            group["eps"] = value / (1 - group["betas"][1] ** steps) ** 0.5
-
-    return before
+    return with_settings(adams(optimizers), grown, model, optimizers)
 
 
 @contextmanager
-def other_decay(names: Sequence[str], _model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
+def other_decay(names: Sequence[str], model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
     """Decouple the weight decay of these optimizers, or add it to the gradient where it is decoupled."""
-    with ExitStack() as hooks:
+    none = with_settings(names, lambda _group, _step: {"weight_decay": 0.0}, model, optimizers)
+    with none, ExitStack() as stack:
         for optimizer in (optimizers[name] for name in names):
-            decays = [group.get("weight_decay", 0.0) for group in optimizer.param_groups]
-            for group in optimizer.param_groups:
-                group["weight_decay"] = 0.0
-            hooks.enter_context(hooked([optimizer.register_step_pre_hook(_decaying(decays))]))
+            stack.enter_context(around_updates(optimizer, partial(_decay, optimizer), lambda: None))
         yield
 
 
-def _decaying(decays: Sequence[float]) -> Callable[[Any, Any, Any], None]:
-    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        coupled = is_decoupled(optimizer)
-        with torch.no_grad():
-            for group, decay in zip(optimizer.param_groups, decays):
-                for each in (each for each in group["params"] if each.grad is not None):
-                    if coupled:
-                        each.grad.add_(each, alpha=decay)
-                    else:
-                        each.mul_(1 - group["lr"] * decay)
-
-    return before
+def _decay(optimizer: Any) -> None:
+    """Add the weight decay where the optimizer does not: to the gradients, or to the weights."""
+    coupled = is_decoupled(optimizer)
+    given = [(group, each) for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+    for group, each in given:
+        if coupled:
+            each.grad.add_(each.detach(), alpha=group.get("weight_decay", 0.0))
+        else:
+            each.data.mul_(1 - group["lr"] * group.get("weight_decay", 0.0))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -27,7 +26,7 @@ def planted(mistake: OwnMistake, model: nn.Module, optimizers: Optimizers) -> Ab
     if mistake.what == NOT_ZEROED:
         return without_zero_grad([mistake.optimizer], len(optimizers) == 1, model, optimizers)
     if mistake.what == UNCLIPPED:
-        return clipped(math.inf, "all", model, optimizers)
+        return clipped(None, None, model, optimizers)
     if mistake.what == SKIPPED:
         return skipped(dict(model.named_parameters())[mistake.parameter], optimizers)
     assert mistake.what == SCALED

@@ -1,9 +1,9 @@
-"""The clipping of gradients in a user's own training step: noted, changed to another limit, or left out."""
+"""The clipping of gradients in a user's own training step: noted, left out, at another limit, or by another rule."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -12,65 +12,59 @@ from torch import nn
 from .own_step import Optimizers
 from .replaced import replaced_everywhere
 
-CLIPPING = ("clip_grad_norm_", "clip_grad_value_")  # functions of torch.nn.utils
-# What is clipped -> how a report says it.
-WHAT = {
-    "all": "the gradients are clipped at norm {:g}",
-    "each": "the gradient of each parameter is clipped at norm {:g}",
-    "values": "the values of the gradients are clipped at {:g}",
-}
+NORM, VALUE, EACH = "norm", "value", "each"
+RULES = {"clip_grad_norm_": NORM, "clip_grad_value_": VALUE}  # functions of torch.nn.utils
+# torch's own functions, which are replaced elsewhere while a mistake is made.
+OWN: Mapping[str, Callable[..., Any]] = {rule: getattr(nn.utils, name) for name, rule in RULES.items()}
+# Clips instead of torch: takes the rule, the parameters, the limit, and what clips as torch does.
+Instead = Callable[[str, Any, float, Callable[[], Any]], Any]
 
 
 @contextmanager
-def noted_clipping() -> Iterator[list[str]]:
-    """The names of the functions of torch that clip gradients within the context, one for each call."""
-    found = list[str]()
+def replaced_clipping(instead: Instead) -> Iterator[None]:
+    """Let the user's code call another function in place of torch's."""
 
-    def noting(name: str, clip: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*args: Any, **more: Any) -> Any:
-            found.append(name)
-            return clip(*args, **more)
+    def other(rule: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        def called(parameters: Any, *args: Any, **settings: Any) -> Any:
+            limit = args[0] if args else settings.get("max_norm", settings.get("clip_value", math.inf))
+            chosen = [parameters] if isinstance(parameters, nn.Parameter) else list(parameters)
+            return instead(rule, chosen, float(limit), lambda: own(chosen, *args, **settings))
 
-        return noted
+        return called
 
     with ExitStack() as changes:
-        for name in CLIPPING:
+        for name, rule in RULES.items():
             own = getattr(nn.utils, name)
-            changes.enter_context(replaced_everywhere(own, noting(name, own)))
+            changes.enter_context(replaced_everywhere(own, other(rule, own)))
+        yield
+
+
+@contextmanager
+def noted_clipping() -> Iterator[list[tuple[str, float, float]]]:
+    """(rule, limit, norm before it) of each call of a function that clips gradients within the context."""
+    found = list[tuple[str, float, float]]()
+
+    def noted(rule: str, parameters: Any, limit: float, own: Callable[[], Any]) -> Any:
+        found.append((rule, limit, float(clip(None, parameters, limit))))
+        return own()
+
+    with replaced_clipping(noted):
         yield found
 
 
 @contextmanager
-def clipped(limit: float, what: str, _model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-    """Clip the gradients of each optimizer at this limit, and in no other way.
-
-    limit: infinity: the gradients are not clipped at all. what: a key of WHAT.
-    """
-    clip_norm, clip_value = nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_
-
-    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        if what == "all":
-            clip_norm(parameters, limit)
-        for each in parameters if what == "each" else ():
-            clip_norm([each], limit)
-        if what == "values":
-            clip_value(parameters, limit)
-
-    with ExitStack() as changes:
-        for name in CLIPPING:
-            own = getattr(nn.utils, name)
-            changes.enter_context(replaced_everywhere(own, _without_limit(own)))
-        for optimizer in optimizers.values() if math.isfinite(limit) else ():
-            changes.callback(optimizer.register_step_pre_hook(before).remove)
+def clipped(rule: str | None, limit: float | None, _model: nn.Module, _optimizers: Optimizers) -> Iterator[None]:
+    """Clip by another rule, or at another limit, where the code clips. rule: None: nothing is clipped."""
+    with replaced_clipping(lambda _, parameters, given, __: clip(rule, parameters, given if limit is None else limit)):
         yield
 
 
-def _without_limit(clip: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of torch that clips gradients, with a limit that no gradient reaches. It still returns the norm."""
-
-    def unclipped(parameters: Any, _limit: float = math.inf, *args: Any, **settings: Any) -> Any:
-        given = {name: value for name, value in settings.items() if name not in ("max_norm", "clip_value")}
-        return clip(parameters, math.inf, *args, **given)
-
-    return unclipped
+def clip(rule: str | None, parameters: Any, limit: float) -> Any:
+    """Clip gradients, and return their norm before that. rule: None: they are not clipped."""
+    given = [each for each in parameters if each.grad is not None]
+    norm = OWN[NORM](given, math.inf if rule != NORM else limit)
+    if rule == VALUE:
+        OWN[VALUE](given, limit)
+    for each in given if rule == EACH else ():
+        OWN[NORM]([each], limit)
+    return norm

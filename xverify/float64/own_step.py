@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,7 +66,7 @@ class Taken:
     """One step that was made.
 
     losses: as the step returned them. after: the weights after it. changes: these minus the weights before it.
-    gradients: by "n/name", see framework.own_step.numbered. optimizers, rates: see OwnStepTruth.
+    gradients: by "n/name", see framework.own_step.numbered. optimizers: see OwnStepTruth.
     backwards: the values of the losses whose backward pass came before the update of a parameter.
     held: what the state holds; its arrays must be read before the next step.
     """
@@ -75,7 +76,6 @@ class Taken:
     changes: Arrays
     gradients: Arrays
     optimizers: dict[str, str] = field(default_factory=dict)
-    rates: dict[str, float] = field(default_factory=dict)
     backwards: dict[str, list[float]] = field(default_factory=dict)
     held: Held = field(default_factory=lambda: Held((), {}))
 
@@ -243,8 +243,6 @@ def _taken(
     for index, update in enumerate(updates):
         for name in update.gradients:
             taken.optimizers[name] = names.get(id(update.optimizer), type(update.optimizer).__name__)
-            if update.rate is not None:
-                taken.rates[name] = update.rate
             taken.backwards.setdefault(name, []).extend(value for place, value in backwards if place == index)
     return taken
 
@@ -255,6 +253,7 @@ def _noted_backwards(updates: Sequence[Update]) -> Iterator[list[tuple[int, floa
     found: list[tuple[int, float]] = []
     backward = Tensor.backward
 
+    @wraps(backward)
     def noted(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
         found.append((len(updates), float(tensor.detach().sum())))
         backward(tensor, *args, **kwargs)

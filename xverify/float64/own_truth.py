@@ -106,7 +106,7 @@ class _Measured:
     """
 
     def __init__(self, exact: Taken, folder: Path, number: int, batch: Batch) -> None:
-        self.exact = Taken(exact.losses, {}, {}, {}, exact.optimizers, exact.rates, exact.backwards)
+        self.exact = Taken(exact.losses, {}, {}, {}, exact.optimizers, exact.backwards)
         self.path, self.noise = exact_file(folder, number), noise_file(folder, number)
         self.state = _MeasuredState(exact.held, state_file(folder / EXACT, number), state_file(folder / NOISE, number))
         self.summed = max(tensor.numel() for tensor in batch.values())
@@ -167,7 +167,6 @@ class _Measured:
             floors={name: rms(noise[f"noise/change/{name}"]) for name in self.sizes},
             gradient_sizes=self.gradient_sizes,
             optimizers=exact.optimizers,
-            rates=exact.rates,
             trained_by={
                 name: found for name, values in exact.backwards.items() if (found := _named(values, exact.losses))
             },

@@ -56,12 +56,10 @@ class Update:
 
     optimizer: the object that was called. gradients: native name of a parameter -> the gradient that the optimizer was given, in
         canonical layout.
-    rate: the learning rate of the call, where all parameters have the same; None where that is not known.
     """
 
     optimizer: Any
     gradients: dict[str, Array]
-    rate: float | None = None
 
 
 class RunsOwnStep(Runner):

@@ -121,7 +121,7 @@ class ComputeOwnTruth(Request[OwnTruthComputed]):
 
 @dataclass(frozen=True)
 class WriteOwnVariants(Request[tuple[str, ...]]):
-    """Make the reference's steps in float64 with formula variants of its optimizers; see explain.own_mistakes.write_variants.
+    """Make the reference's steps in float64 with formula variants of its optimizers; see explain.own_variants.write_variants.
 
     The reply has those of the variants that the optimizers of the step can have. Without any, nothing is written.
 
@@ -137,15 +137,30 @@ class WriteOwnVariants(Request[tuple[str, ...]]):
 
 
 @dataclass(frozen=True)
-class ExplainOwnStep(Request[tuple[str, str]]):
-    """Find the known mistake with which the reference's step does what a port does.
+class OwnStepExplained:
+    """What a search has found.
 
-    The reply is (a clause for the report, the name of a known difference of frameworks); the first is "" when no known mistake does
-    it, and the second is "" for a mistake.
+    says: a clause for the report; "" when no known mistake explains the port. difference: the name of a known difference of
+    frameworks; "" for a mistake. ended: whether the search ended because its time was over.
+    """
 
-    weights: of the steps up to the one that differs. taken: the file of the port's last step.
-    exact: the folder of the exact arrays. floors: weight -> rms of its noise, of the weights that the mistake must explain.
-    place: where the mistake is: see replay.own_mistakes.PLACES. optimizer: the one that updates these weights; "" if not known.
+    says: str
+    difference: str
+    ended: bool
+
+
+@dataclass(frozen=True)
+class ExplainOwnStep(Request[OwnStepExplained]):
+    """Find the known mistake with which the reference's steps do what a port's steps do.
+
+    weights: of the steps that it must explain. taken: see TakeOwnSteps.path. exact: the folder of the exact arrays.
+    plain: the same without variants; they are tried, too, because a port with a mistake may be nearer to variants by chance.
+    names: the weights that the mistake must explain, in all steps.
+    losses, exact_losses, loss_floors: of every loss of each step, by name, which the mistake must explain, too.
+    place: where the mistake is: see explain.own_mistakes.PLACES.
+    first: number of the first step that differs. blamed: the weights that differ there.
+    optimizer: the one that updates these weights; "" if not known.
+    factor: by which their gradients there are multiples of the right ones, mostly; None where they are not, or are not known.
     variants: those of WriteOwnVariants that the port has.
     """
 
@@ -153,9 +168,16 @@ class ExplainOwnStep(Request[tuple[str, str]]):
     inputs: str
     taken: str
     exact: str
-    floors: dict[str, float]
+    plain: str
+    names: tuple[str, ...]
+    losses: tuple[dict[str, float], ...]
+    exact_losses: tuple[dict[str, float], ...]
+    loss_floors: tuple[dict[str, float], ...]
     place: str
+    first: int
+    blamed: tuple[str, ...]
     optimizer: str
+    factor: float | None
     variants: tuple[str, ...]
 
 

@@ -14,6 +14,7 @@ from ..verdict.local import local
 from ..weights.canonical import Array
 from ..workload.adafactor import OTHER_AXES, Factored, last_two, refactored
 from ..workload.operations import Operations, of_numpy
+from ..workload.optimizer_mistakes import VALUES
 from ..workload.optimizers import VARIANTS, Optimizer, lion_mix, update
 from .compared import rms, share_of
 
@@ -242,14 +243,8 @@ def alternatives(settings: Optimizer) -> list[Alternative]:
     if o.name == "adafactor":
         constants["eps"] = (1e-15, 1e-8, 1e-6, 1e-3)
         constants |= {"eps2": (1e-8, 1e-4, 1e-2), "threshold": (0.5, 2.0), "beta2_decay": (-0.5, -0.7, -0.9, -1.0)}
-    elif o.name not in ("sgd", "lion"):
-        constants["eps"] = (1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-3)
-    if o.name in ("adam", "adamw"):
-        constants |= {"beta2": (0.9, 0.95, 0.98, 0.99, 0.9999), "beta1": (0.0, 0.5, 0.8, 0.95, 0.99)}
-    if o.name == "lion":
-        constants |= {"beta2": (0.9, 0.95, 0.98, 0.999), "beta1": (0.0, 0.5, 0.8, 0.95, 0.99)}
-    if o.name == "rmsprop":
-        constants["alpha"] = (0.9, 0.95, 0.999)
+    settings_of = {"adam": ("eps", "beta2", "beta1"), "lion": ("beta2", "beta1"), "rmsprop": ("eps", "alpha")}
+    constants |= {name: VALUES[name] for name in settings_of.get(o.name.removesuffix("w"), ())}
     for name, values in constants.items():
         right: float = getattr(o, name)
         for value in values:

@@ -26,7 +26,7 @@ class Made:
     """One step of a subject beside the exact one.
 
     number: of the step, from 0.
-    losses: as the subject's step returned them.
+    all_losses: of every step, as the subject returned them.
     taken: "number/weight/name". watched: "number/gradient/n/name", of an eager run of the same steps.
     exact: "after/name", "change/name" and "gradient/n/name", and the rms of the noise of each value: "noise/change/name" and
         "noise/gradient/n/name". truth: sizes and noise floors of these.
@@ -37,7 +37,7 @@ class Made:
     """
 
     number: int
-    losses: Mapping[str, float]
+    all_losses: Sequence[Mapping[str, float]]
     taken: Arrays
     watched: Arrays
     exact: Arrays
@@ -45,6 +45,11 @@ class Made:
     fused_parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
     clips_inside: bool = False
+
+    @property
+    def losses(self) -> Mapping[str, float]:
+        """The losses of this step."""
+        return self.all_losses[self.number]
 
     def weights(self, statistics: bool) -> list[Weight]:
         """The weights after the step: parameters, or running statistics; in the order in which the reference updates them."""
@@ -173,10 +178,8 @@ class Gradients:
 
     def says(self, made: Made, names: Sequence[str]) -> str:
         """What differs in the gradients of these parameters: the first, and what is common to all of them."""
-        factors = [self.factors[name] for name in names if name in self.factors]
-        says = self.differing[names[0]]
-        if factors and all(abs(factor - factors[0]) <= SAME * abs(factors[0]) for factor in factors):
-            says += factor_says(factors[0], "it is {} times the right one")
+        factor = shared([self.factors[name] for name in names if name in self.factors])
+        says = self.differing[names[0]] + factor_says(factor, "it is {} times the right one")
         return says + made.only(list(self.differing))
 
 
@@ -253,6 +256,12 @@ def scale(found: Array, exact: Array) -> float:
     size = float(np.vdot(exact, exact))
     factor = float(np.vdot(found, exact)) / size if size else math.nan
     return factor if rms(found - factor * exact) <= SAME * rms(exact) * max(1.0, abs(factor)) else math.nan
+
+
+def shared(factors: Sequence[float]) -> float:
+    """The factor that several weights share; NaN when they have different ones, or none."""
+    same = bool(factors) and all(abs(factor - factors[0]) <= SAME * abs(factors[0]) for factor in factors)
+    return factors[0] if same else math.nan
 
 
 def factor_says(factor: float, says: str) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 
 from .. import messages
 from ..messages.own_step import (
-    ExplainOwnStep,
     OwnStepsTaken,
     TakeOwnSteps,
     step_file,
@@ -34,6 +33,7 @@ from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error
 from .learner import Learner
 from .own_exact import NOISE, Beside, ExactSteps
+from .own_explain import explaining, of_parameters
 from .own_made import Made, Weight, compare_gradients
 from .own_matching import Side
 from .own_reference import ReferenceSteps
@@ -167,7 +167,7 @@ class OwnStepParity(ReferenceSteps):
         since = {key: self._since(key, number) for key in self.truths[number].gradient_sizes}
         made = Made(
             number=number,
-            losses=observed.timed.losses[number],
+            all_losses=observed.timed.losses,
             taken=npz.OnDisk(step_file(_file(learner, "timed"), number)),
             watched=npz.OnDisk(
                 *(
@@ -192,7 +192,7 @@ class OwnStepParity(ReferenceSteps):
         held, follows = self._nearest_state(learner, observed, beside, held)
         if beside.weights.failing:
             beside = replace(beside, weights=self._beyond_kinks(beside.weights, number))
-        beside.weights.add(distance, coverage, rounding_alone(_of_parameters(made.truth.gradient_sizes)))
+        beside.weights.add(distance, coverage, rounding_alone(of_parameters(made.truth.gradient_sizes)))
         state.add(held)
         checks = self._checks(learner, beside, statistics)
         known = known_differences(checks, beside.weights, statistics)
@@ -209,6 +209,8 @@ class OwnStepParity(ReferenceSteps):
         losses = judge_losses(made)
         explain = self._explain(learner, beside, update, said)
         checks = judge_update(made, update, compare_gradients(made), explain, beside.exact.variants)
+        if losses.verdict in (Verdict.DRIFT, Verdict.DIFFERENT) and not update.failing:
+            explain("losses", None)
         if losses.verdict.fails and said:  # what explains the weights explains the loss, too
             losses = replace(losses, says=f"{losses.says}; {said[0]}")
         checks = [losses, *checks] if losses_first(made, losses, update) else [*checks, losses]
@@ -246,27 +248,7 @@ class OwnStepParity(ReferenceSteps):
         return held, follows
 
     def _explain(self, learner: Learner, beside: Beside, weights: Weights, said: list[str]) -> Explain:
-        """A function that looks for the known mistake that explains these weights after a step. said: gets what it says."""
-        made, exact = beside.made, beside.exact
-
-        def explain(place: str) -> tuple[str, str]:
-            self.process.phase(f"looking for what the step of {learner.label} does instead")
-            question = ExplainOwnStep(
-                weights=self.files[: made.number + 1],
-                inputs=str(self.prepared.training),
-                taken=str(step_file(_file(learner, "timed"), made.number)),
-                exact=str(exact.folder),
-                floors=weights.floors(made),
-                place=place,
-                optimizer=made.optimizer(weights.failing[0].name),
-                variants=exact.variants,
-            )
-            says, difference = self.worker.ask(question)
-            if says and not difference:
-                said.append(says)
-            return says, difference
-
-        return explain
+        return explaining(self, learner.label, _file(learner, "timed"), beside, weights, said)
 
     def _random(self, learner: Learner, failing: Sequence[Weight], held: StateCompared, made: Made) -> str:
         """Why nothing can be said of a subject that differs, because its step is random; "" when it is not.
@@ -342,15 +324,6 @@ def _beside(weight: Weight, noise: Mapping[str, Array]) -> Compared | None:
     coarse = Compared.of(weight.found - weight.after, weight.change, noise[f"noise/change/{weight.name}"])
     fine, growth = weight.compared, KINKS * MORE_ROUNDING
     return coarse if coarse.floor > growth * fine.floor or coarse.worst_share > growth * fine.worst_share else None
-
-
-def _of_parameters(sizes: Mapping[str, float]) -> dict[str, float]:
-    """Parameter -> the largest size of its gradients in a step. sizes: see OwnStepTruth.gradient_sizes."""
-    found = dict[str, float]()
-    for key, size in sizes.items():
-        name = key.split("/", 1)[1]
-        found[name] = max(found.get(name, 0.0), size)
-    return found
 
 
 def _file(learner: Learner, what: str) -> Path:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from statistics import median
 
 import numpy as np
 
@@ -21,11 +22,12 @@ from ..workload.optimizers import VARIANTS
 from ..workload.recipe import DIFFERENCES
 from .checks import VAGUE
 from .compared import Coverage, quotient, rms, share_of
-from .own_made import SAME, Gradients, Made, Weight, factor_says, scale
+from .own_made import SAME, Gradients, Made, Weight, factor_says, scale, shared
 from .step import OWN, Distance
 
-# Finds (a clause for the report, the name of a known difference) for a place of replay.own_mistakes.PLACES.
-Explain = Callable[[str], tuple[str, str]]
+# Finds (a clause for the report, the name of a known difference) for a place of explain.own_mistakes.PLACES. Its second argument is
+# the factor by which the gradients are multiples of the right ones; None where they are not, or are not known.
+Explain = Callable[[str, float | None], tuple[str, str]]
 
 
 def judge_losses(made: Made) -> Check:
@@ -105,9 +107,10 @@ class Weights:
         """The first weight that is not finite."""
         return next((each for each in self.every if not each.finite), None)
 
-    def floors(self, made: Made) -> dict[str, float]:
-        """Weight -> rms of its noise, of the blamed weights that the reference has under the same name."""
-        return {each.name: each.compared.floor for each in self.blamed(made) if each.parts == (each.name,)}
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The weights that the reference has under the same name."""
+        return tuple(each.name for each in self.every if each.parts == (each.name,))
 
     @property
     def badness(self) -> tuple[int, float]:
@@ -154,7 +157,7 @@ class Weights:
 
     def blamed(self, made: Made) -> list[Weight]:
         """The weights that differ and that the same optimizer updates as the first of them: others may differ because of these."""
-        first = made.optimizer(self.failing[0].name)
+        first = made.optimizer(self.failing[0].name) if self.failing else ""
         return [each for each in self.failing if made.optimizer(each.name) == first]
 
     def hidden(self, gradients: Gradients) -> list[str]:
@@ -178,16 +181,9 @@ class Weights:
 
     def scaled(self, made: Made) -> str:
         """How the changes of the blamed weights are multiples of the right ones; "" when they are not."""
-        blamed = self.blamed(made)
-        factors = [scale(each.own_change.astype(np.float64), each.change) for each in blamed if each.size]
-        if not factors or not all(factor and abs(factor - factors[0]) <= SAME * abs(factors[0]) for factor in factors):
-            return ""
-        if abs(factors[0] - 1) <= SAME:
-            return ""
-        rate = made.truth.rates.get(blamed[0].parts[0])
-        if rate is None or factors[0] < 0:
-            return factor_says(factors[0], "its change is {} times the right one").removeprefix(": ")
-        return f"behaves as learning rate {rate * factors[0]:.4g}; it should be {rate:g}"
+        factors = [scale(each.own_change.astype(np.float64), each.change) for each in self.blamed(made) if each.size]
+        factor = shared(factors)
+        return factor_says(factor, "its change is {} times the right one").removeprefix(": ") if factor else ""
 
     def add(self, distance: Distance, coverage: Coverage, without: Collection[str]) -> None:
         """Add the changes of all weights to a distance, without those that are rounding alone; and all of them to the coverage.
@@ -221,9 +217,10 @@ def judge_update(
     blamed = [each.name for each in weights.blamed(made)]
     differing = [name for name in gradients.differing if name in blamed]
     place = "gradients" if differing else "settings" if gradients.seen else "update"
-    rate = "" if differing else weights.scaled(made)
-    says, difference = explain("clipping" if rate else place)
-    says = says or rate
+    factors = [gradients.factors.get(name, math.nan) for name in differing]
+    finite = [factor for factor in factors if math.isfinite(factor)]
+    says, difference = explain(place, median(finite) if finite else None)
+    says = says or ("" if differing else weights.scaled(made))
     if difference:
         return [weights.check(made, Verdict.DRIFT, says, difference)]
     clause = f": {says}" if says else ""
@@ -283,7 +280,7 @@ def judge_statistics(made: Made, weights: Weights, explain: Explain) -> Check:
         return weights.check(made, Verdict.INVALID, f"{weights.broken.name} has NaN or infinity")
     if not weights.failing:
         return weights.check(made, Verdict.EQUAL)
-    says, difference = explain("statistics")
+    says, difference = explain("statistics", None)
     if difference:
         return weights.check(made, Verdict.DRIFT, says, difference)
     first = weights.failing[0]

@@ -45,7 +45,6 @@ class OwnStepTruth:
     gradient_sizes: of the gradients that optimizers are given, by "n/name": that of the n-th update of a parameter within the
         step, from 0.
     optimizers: parameter -> name of the optimizer that updates it.
-    rates: parameter -> the learning rate of that optimizer.
     trained_by: parameter -> name of the loss whose backward pass comes before its update, where that is known.
     state: what the state holds after the step.
     clips: whether a function of torch clips gradients in any step.
@@ -57,7 +56,6 @@ class OwnStepTruth:
     floors: Mapping[str, float]
     gradient_sizes: Mapping[str, float] = field(default_factory=dict)
     optimizers: Mapping[str, str] = field(default_factory=dict)
-    rates: Mapping[str, float] = field(default_factory=dict)
     trained_by: Mapping[str, str] = field(default_factory=dict)
     state: tuple[StateEntry, ...] = ()
     clips: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from ..framework.own_state import StateReader
 from ..framework.own_step import OwnStep, Step, optimizers_by_name
 from ..framework.structures import Natives
 from ..messages import own_step as messages
-from ..messages.own_step import OwnTruthComputed
+from ..messages.own_step import OwnStepExplained, OwnTruthComputed
 from ..weights import npz
 from ..weights.canonical import Arrays
 from .handlers import Group
@@ -22,6 +23,7 @@ from .own_step import named_batch
 from .training import labelled_batches
 
 if TYPE_CHECKING:
+    from ..explain.own_mistake import Port
     from ..float64.own_step import Code, Steps
 
 
@@ -54,30 +56,45 @@ class OwnStepReference(Group):
 
     def write_variants(self, request: messages.WriteOwnVariants) -> tuple[str, ...]:
         """Make the steps with formula variants of the optimizers."""
-        from ..explain import own_mistakes
+        from ..explain import own_variants
         from ..float64 import own_truth
 
         steps, folder = self._steps(request.weights, request.inputs), Path(request.folder)
         repeats = 1 if request.once else own_truth.REPEATS
-        return own_mistakes.write_variants(steps, folder, request.seed, repeats, request.variants)
+        return own_variants.write_variants(steps, folder, request.seed, repeats, request.variants)
 
-    def explain(self, request: messages.ExplainOwnStep) -> tuple[str, str]:
-        """Find a known mistake; see explain.own_mistakes."""
-        from ..explain import own_mistakes
+    def explain(self, request: messages.ExplainOwnStep) -> OwnStepExplained:
+        """Find a known mistake; see explain.own_search."""
+        from ..explain import own_mistakes, own_search
+
+        steps, mistakes = self._steps(request.weights, request.inputs), own_mistakes.PLACES[request.place]
+        ports = [self._port(request, request.exact, request.variants)]
+        if request.variants:
+            ports.append(self._port(request, request.plain, ()))
+        found = own_search.explain(steps, ports, mistakes)
+        return OwnStepExplained(found.says, found.difference, found.ended)
+
+    def _port(self, request: messages.ExplainOwnStep, exact: str, variants: tuple[str, ...]) -> Port:
+        """What the port's steps did beside the exact ones with these variants. exact: the folder of their arrays."""
+        from ..explain.own_mistake import Port
         from ..float64 import own_truth
 
-        last = len(request.weights) - 1
-        taken, exact = npz.OnDisk(Path(request.taken)), npz.OnDisk(own_truth.exact_file(Path(request.exact), last))
-        says, difference = own_mistakes.explain(
-            self._steps(request.weights, request.inputs),
-            {name: taken[f"{last}/weight/{name}"] for name in request.floors},
-            {name: exact[f"after/{name}"] for name in request.floors},
-            request.floors,
-            request.place,
-            request.optimizer,
-            request.variants,
+        folder, numbers = Path(exact), range(len(request.weights))
+        taken = npz.OnDisk(*(messages.step_file(request.taken, number) for number in numbers))
+        noise = [npz.OnDisk(own_truth.noise_file(folder, number)) for number in numbers]
+        return Port(
+            found=[{name: taken[f"{number}/weight/{name}"] for name in request.names} for number in numbers],
+            exact=[npz.OnDisk(own_truth.exact_file(folder, number)) for number in numbers],
+            floors=[{name: own_truth.rms(each[f"noise/change/{name}"]) for name in request.names} for each in noise],
+            losses=request.losses,
+            exact_losses=request.exact_losses,
+            loss_floors=request.loss_floors,
+            first=request.first,
+            blamed=request.blamed,
+            optimizer=request.optimizer,
+            factor=math.nan if request.factor is None else request.factor,
+            variants=variants,
         )
-        return says, difference
 
     def mistakes(self, request: messages.ListOwnMistakes) -> tuple[tuple[OwnMistake, float], ...]:
         """List the mistakes that a mutation can make; see explain.own_planted."""

@@ -48,9 +48,7 @@ def watched_updates(model: nn.Module) -> Iterator[list[Update]]:
     def note(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         given = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
         gradients = {names[id(each)]: each.grad.detach().cpu().numpy().copy() for each in given if id(each) in names}
-        rates = {group.get("lr") for group in optimizer.param_groups}
-        rate = rates.pop() if len(rates) == 1 else None
-        found.append(Update(optimizer, gradients, rate if isinstance(rate, float) else None))
+        found.append(Update(optimizer, gradients))
 
     hook = register_optimizer_step_pre_hook(note)
     try:

@@ -92,9 +92,12 @@ def _number(operation: Operation) -> Iterator[Setting]:
     if len(numbers) != 1 or not numbers[0]:
         return
     given, name = float(numbers[0]), operation.name
-    if name in ("mul", "div"):
-        right = given if name == "mul" else 1 / given
-        yield Setting("scale", "a factor", right, lambda factor: with_result(operation, lambda y: y * (factor / right)))
+    if name == "mul":
+        yield Setting("scale", "a factor", given, lambda factor: with_result(operation, lambda y: y * (factor / given)))
+    elif name == "div":
+        yield Setting(
+            "scale", "a divisor", given, lambda divisor: with_result(operation, lambda y: y * (given / divisor))
+        )
     elif name == "add" and 0 < given <= MOST_EPS:
         yield Setting("eps", "eps", given, lambda eps: with_result(operation, lambda y: y + (eps - given)))
     elif name == "rpow" or (name == "pow" and first is numbers[0]):

@@ -1,0 +1,43 @@
+"""The sentence on a mistake in a training step of one's own: steps of four kinds, each with mistakes of its port."""
+
+import pytest
+from helpers.ownsteps import folder, judging
+from helpers.stepmistakes import STEPS, wrong
+
+pytestmark = pytest.mark.slow
+
+SUBJECT = "torch-port:eager"
+# One mistake of each place where a step can be wrong. The others are tried without starting the command line each time.
+SAMPLE = {
+    "mlp": "schedule ahead",
+    "cnn": "no bias correction",
+    "block": "clip each",
+    "pairs": "weight 0.3",
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_the_command_line_names_a_mistake(xverify, tmp_path, kind):
+    files, mistakes = STEPS[kind]
+    mistake = next(each for each in mistakes if each.name == SAMPLE[kind])
+    done = xverify(
+        "run", folder(tmp_path / kind, wrong(files, mistake)), "--task", "train", "--no-timing", "--subjects", SUBJECT
+    )
+    assert done.code == 1, done.out + done.err
+    reason = done.row(SUBJECT)["error"]["reason"]
+    for clause in mistake.says:
+        assert clause in reason
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.long) for kind in STEPS])
+def test_each_mistake_is_named_and_none_is_named_where_the_port_is_right(tmp_path, kind):
+    files, mistakes = STEPS[kind]
+    assert mistakes
+    with judging(tmp_path, {**files, "torch-port": files["torch"]}, SUBJECT) as judged:
+        assert judged(len(mistakes), ("", "")).verdict == "EQUAL"
+        for number, mistake in enumerate(mistakes):
+            error = judged(number, (files["torch"], wrong(files, mistake)["torch-port"]))
+            print(f"{kind}, {mistake.name}: {error.verdict}: {error.reason}")
+            assert error.verdict == "DIFFERENT"
+            for clause in mistake.says:
+                assert clause in error.reason
