@@ -169,6 +169,17 @@ def test_the_search_in_a_training_step_ends_and_says_so(tmp_path, monkeypatch):
     assert tried == ["zeroing"]  # it took all of the time
 
 
+def test_gradients_are_computed_again_after_a_search_that_ended_without_them():
+    @torch.no_grad()
+    def endless(x):
+        while True:
+            x = x * 2
+
+    with pytest.raises(OutOfTime), Deadline(50.0, Clock()).limited():
+        endless(torch.ones(3))
+    assert torch.is_grad_enabled()
+
+
 def test_a_backward_pass_is_ended_although_its_hook_never_ends():
     x = torch.ones(3, requires_grad=True)
 

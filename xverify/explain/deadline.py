@@ -13,6 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 BACKWARDS = ("backward", "grad")  # functions of torch that run the backward pass
 
+# What a context of torch calls at its end: torch.no_grad would otherwise last beyond the search.
+RESTORING = ("_set_grad_enabled",)
+
 
 class OutOfTime(BaseException):
     """The time of a search is over. It is no Exception, because the user's code, which it ends, may catch these."""
@@ -54,7 +57,8 @@ class _Limit(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self.check()
+        if getattr(func, "__name__", "") not in RESTORING:
+            self.check()
         if getattr(func, "__name__", "") in BACKWARDS:
             with _WithinBackward(self):
                 return func(*args, **(kwargs or {}))
