@@ -21,7 +21,7 @@ COMMAND_LINE = "\n".join((ROOT / "docs" / f"command-line{more}.md").read_text() 
 VALUES = {"N": "1", "S": "1", "X": "0.1"}
 MOST_LINES = 340
 # Models of the examples, and words that stand for one.
-EXAMPLES = ("my_port", "tiny", "MODEL", "NAME")
+EXAMPLES = ("my_port", "my_llama", "tiny", "MODEL", "NAME")
 
 
 def pages():

@@ -35,6 +35,8 @@ EXAMPLE = """examples:
       a longer loss curve, and the end losses over five seeds
   xverify run ./my_port --task train --dropout-masks
       the same dropout masks in every framework
+  xverify run ./my_llama --task decode
+      one sequence with the cache, in chunks, in a batch and with padding
   xverify run mlp --html report.html --junit results.xml
       the report for people, and for a CI server
   xverify run ./my_port --no-timing    the verdict alone

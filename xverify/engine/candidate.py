@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ..decoding.comparison import DecodingComparison, with_decoding
 from ..errors import Absent, SubjectError, Unsupported
 from ..processes.worker import Worker
 from ..progress import Listener
@@ -17,6 +18,7 @@ from ..reference.exporting import Export
 from ..reference.layers import Captured, LayerReplay
 from ..reference.replayed import ReplayedLayers, capture_layers, replay_further, replay_layers
 from ..reference.truth import Truth
+from ..results.decoding import Decoding
 from ..results.records import Error, Memory, Row, Speed, Training
 from ..results.verdicts import Verdict
 from ..training.learner import Learner
@@ -57,6 +59,7 @@ class Candidate(TimedCandidate):
         self.room = measuring.output_bytes(folder.spec, request.batch)
         self.replayed: ReplayedLayers | None = None
         self.training: Training | None = None
+        self.decoding: Decoding | None = None
         self.distances: dict[int, float] | None = None
         self.other_sizes: list[tuple[Size, Error | SubjectError]] = []
 
@@ -206,6 +209,16 @@ class Candidate(TimedCandidate):
     def _demanded(self, error: Error) -> Error:
         return demanded(error, self.request.require, self.request.strict)
 
+    def judge_decoding(self, comparison: DecodingComparison) -> None:
+        """Compute the sequences in every way. Outputs that cannot be compared leave nothing to decode."""
+        if not self.active or self.error is None or self.error.verdict == Verdict.INVALID:
+            return
+        with self._stage("decoding"):
+            if self.subject.mode != "eager":
+                raise Unsupported(f"a decoder runs as it is written: name {self.subject.adapter.label('eager')}")
+            self.decoding = comparison.judge(self.label, self.worker)
+            self.error = self._demanded(with_decoding(self.error, self.decoding))
+
     def judge_again(self, prepared: Prepared, truth: Truth) -> None:
         """Compare the weights and the last timed outputs of a later process run with the reference."""
         if not self.active or self.error is None or not self.timed.outputs:
@@ -295,6 +308,7 @@ class Candidate(TimedCandidate):
             memory=self.measured.memory,
             environment=dict(self.started.environment) if self.started else {},
             training=self.training,
+            decoding=self.decoding,
             precision=learning.precision(self.request),
             sizes=dict(self.request.sizes),
         )

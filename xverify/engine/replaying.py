@@ -72,11 +72,12 @@ def _is_wanted(modes: Sequence[Candidate], truth: Truth, found: ReplayedLayers |
 
 
 def _close(modes: Sequence[Candidate], replay: LayerReplay, truth: Truth) -> None:
-    """Make the last calls of these modes, and close their workers."""
+    """Make the last calls of these modes, and close their workers, unless they still decode."""
     made = None
     for each in modes:
         made = each.call_differently(replay.prepared, truth, made)
-        each.worker.close()
+        if not each.request.decodes:
+            each.worker.close()
 
 
 def _further(modes: Sequence[Candidate], truth: Truth, found: ReplayedLayers) -> list[int]:

@@ -37,7 +37,7 @@ from .process_runs import ProcessRuns, figure
 from .repeat import faultless
 from .resume import Earlier, check_weights
 from .stages import History, Subject
-from .verdicts import OutputVerdicts, TrainingVerdicts, Verdicts
+from .verdicts import TrainingVerdicts, Verdicts, of_outputs
 
 Sized = Sequence[other_sizes.SizedReference]  # the reference at each of the other sizes
 
@@ -291,7 +291,7 @@ class Run:
         """What judges the subjects. Where nothing is timed, the reference computes in float64 while they run."""
         if self.request.trains:
             return TrainingVerdicts(self.process, self.background)
-        verdicts = OutputVerdicts(self.process, float32, sized, self.background)
+        verdicts = of_outputs(self.process, float32, sized, self.background)
         if self.request.no_timing:
             verdicts.begin_early(prepared)
         return verdicts

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any, Protocol
 
 from .. import host
+from ..decoding.comparison import DecodingComparison
 from ..reference import truth
 from ..reference.build import Prepared, ReferenceProcess
 from ..reference.layers import LayerReplay
@@ -103,6 +104,30 @@ class OutputVerdicts:
         if self.truth is not None:
             for candidate in candidates:
                 candidate.judge_again(prepared, self.truth)
+
+
+class DecodingVerdicts(OutputVerdicts):
+    """Judges outputs and layers of one pass, and then every way to compute the sequences."""
+
+    def judge(
+        self, new: Sequence[Candidate], candidates: Sequence[Candidate], prepared: Prepared, clock: Clock
+    ) -> None:
+        """Judge the outputs of candidates, and then their decoding."""
+        super().judge(new, candidates, prepared, clock)
+        if self.truth is None or self.truth.unusable:
+            return
+        comparison = DecodingComparison(self.process, prepared)
+        for candidate in new:
+            candidate.judge_decoding(comparison)
+            candidate.worker.close()
+
+
+def of_outputs(
+    process: ReferenceProcess, float32: truth.Outputs, sized: Sequence[SizedReference], background: Executor
+) -> OutputVerdicts:
+    """What judges the outputs of a run, and its decoding where it asks for that. Arguments: see ``OutputVerdicts``."""
+    kind = DecodingVerdicts if process.request.decodes else OutputVerdicts
+    return kind(process, float32, sized, background)
 
 
 class TrainingVerdicts:

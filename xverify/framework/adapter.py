@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from ..errors import Failed, NoModel, Unsupported
 from ..workload.code import BUILD, model_of
 from ..workload.spec import ModelFolder
+from .decoding import Decodes
 from .dropout import DropsOut
 from .own_step import RunsOwnStep
 from .reference import IN_MEMORY as IN_MEMORY
@@ -28,7 +29,7 @@ from .runner import Source as Source
 from .trains import Setup as Setup
 
 
-class Framework(Reference, DropsOut, RunsOwnStep):
+class Framework(Reference, DropsOut, RunsOwnStep, Decodes):
     """The base class of every adapter, with defaults for what most frameworks have in common.
 
     Every adapter defines ``name``, ``needs``, ``modes``, ``__init__`` and the required methods of ``runner.Runner``. All else is
@@ -39,6 +40,7 @@ class Framework(Reference, DropsOut, RunsOwnStep):
     Trains: training, and gradients within a model.
     DropsOut: takes dropout out of training, or gives it masks.
     RunsOwnStep: runs a ``train_step`` of the model file.
+    Decodes: calls a model with the cache of its earlier calls.
     """
 
     # How weights reach the framework: "onnx" (from the reference's ONNX export, when there is one) or "canonical" (directly).

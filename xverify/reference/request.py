@@ -13,6 +13,7 @@ from ..processes import allocator
 from ..workload import optimizers
 from ..workload.asked import Asked
 from ..workload.declaration import check, check_task, declared
+from ..workload.decoding import sequences_of
 from ..workload.objective import has_own_step
 from ..workload.options import (
     OF_TIMING,
@@ -57,6 +58,8 @@ def resolve(
     recipe = _recipe(asked, folder, batch) if asked.task == "train" else Recipe()
     if asked.task == "train":
         _check_own_step(asked, folder)
+    if asked.task == "decode":
+        sequences_of(folder)
     optimizer = optimizers.optimizer(
         asked.optimizer or "sgd", asked.lr, asked.momentum, asked.nesterov, asked.weight_decay, recipe
     )
@@ -71,6 +74,7 @@ def resolve(
         "pin": tuple(asked.pin),
         "data": str(asked.data) if asked.data is not None else None,
         "python": chosen.python,
+        "no_timing": asked.no_timing or asked.task == "decode",
     }
     folder = chosen.folder
     texts = tuple(variants.text(*each, folder) for each in chosen.subjects)
@@ -93,10 +97,11 @@ def _at_sizes(
     """(the folder at the first size, the first size, the others). sizes: those of ``sizes_asked``. Raises UsageError."""
     first = first_of(sizes)
     others = tuple(each for each in combinations(sizes) if each != first)
-    if others and asked.task == "train":
+    if others and asked.task != "forward":
+        what, does = ("training", "trains") if asked.task == "train" else ("decoding", "decodes")
         raise UsageError(
-            "several sizes are for outputs, and training is judged at one: write --task forward,train, which trains at the "
-            "first size, or give one size"
+            f"several sizes are for outputs, and {what} is judged at one: write --task forward,{asked.task}, which {does} at "
+            "the first size, or give one size"
         )
     for each in others:
         at_size(folder, each)
@@ -186,6 +191,8 @@ def _check(asked: RunSettings) -> None:
     check(options, vars(asked))
     check_task(options, vars(asked), asked.task)
     given = [each.flag for each in options if each.name in OF_TIMING and getattr(asked, each.name) != each.default]
+    if asked.task == "decode" and given:
+        raise UsageError(f"{given[0]} says how subjects are timed, and --task decode times nothing: leave it out")
     if asked.no_timing and given:
         raise UsageError(
             f"{given[0]} says how subjects are timed, and --no-timing that they are not: leave one of them out"

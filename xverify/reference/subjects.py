@@ -53,6 +53,10 @@ def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[
             f"--task train is judged against {REFERENCE}, and {folder.path} has no {REFERENCE}.py that can run here; "
             "use --task forward to compare the forward pass"
         )
+    if task == "decode" and reference != REFERENCE:
+        raise UsageError(
+            f"--task decode is judged against {REFERENCE}, and {folder.path} has no {REFERENCE}.py that can run here"
+        )
     notes += variants.shared_code(folder, adapters, reference)
     for adapter in dict.fromkeys([*adapters, frameworks.named(reference)]):
         environment = environments.chosen(adapter)
@@ -69,6 +73,11 @@ def choose(folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[
 def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
     """Whether the folder has the file of this framework, or of the framework whose export it runs."""
     return folder.file(_file(adapter)) is not None
+
+
+def _does(adapter: type[Framework], task: str) -> bool:
+    """Whether the framework can do a task."""
+    return {"train": adapter.trains, "decode": adapter.decodes}.get(task, True)
 
 
 def order(adapter: type[Framework]) -> tuple[int, str, str]:
@@ -125,7 +134,7 @@ def _installed(
     chosen = []
     known = (*frameworks.load_all().values(), *variants.of_folder(folder))
     for adapter in sorted(known, key=order):
-        if not adapter.default_modes or not offered(folder, adapter) or (task == "train" and not adapter.trains):
+        if not adapter.default_modes or not offered(folder, adapter) or not _does(adapter, task):
             continue
         if _available(adapter, interpreters):
             chosen += [(adapter, mode) for mode in adapter.default_modes]

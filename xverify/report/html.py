@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..results.records import Result, Row
 from ..results.verdicts import Outcome, SpeedVerdict, Verdict
-from . import charts, conditions, content, headlines, limits, numbers, plan, quantisation, terms, training
+from . import charts, conditions, content, decoding, headlines, limits, numbers, plan, quantisation, terms, training
 from .axes import WIDTH
 from .style import has_warnings
 from .text import one_line, pieces
@@ -40,6 +40,7 @@ def page(results: Sequence[Result]) -> str:
         charts=charts,
         conditions=conditions,
         content=content,
+        decoding=decoding,
         headlines=headlines,
         limits=limits,
         plans=plan,

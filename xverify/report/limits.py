@@ -119,6 +119,8 @@ def _speed(result: Result) -> Iterator[str]:
     if noisy := list(_too_noisy(result)):
         yield from noisy
         yield f"on a quiet machine: {command(result)}"
+    elif result.settings.task == "decode":
+        yield "speed not measured: --task decode times nothing"
     elif result.settings.no_timing:
         yield "speed not measured, as --no-timing asks"
     elif runs == 0:

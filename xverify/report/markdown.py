@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ..results.records import Result
-from . import content, plan, training
+from . import content, decoding, plan, training
 from .tables import Column, markdown
 from .text import LONGEST, one_line, pieces
 
@@ -70,6 +70,7 @@ def _of_result(result: Result) -> Iterator[list[str]]:
     else:
         yield ["There are no rows: nothing was compared."]
     yield from _training(result)
+    yield from _decoding(result)
     yield from _plan(result)
     said = [f"* **{literal(each.subject, LONGEST_NAME)}**: {literal(each.text)}" for each in content.reasons(result)]
     if said:
@@ -88,6 +89,15 @@ def _plan(result: Result) -> Iterator[list[str]]:
         if shown := plan.shown_layers(result.plan):
             yield table(plan.layers(result.plan), shown)
         yield [f"* {literal(line)}" for line in plan.lines(result.plan)]
+
+
+def _decoding(result: Result) -> Iterator[list[str]]:
+    """The ways to compute the sequences of each row, and the sentences on them."""
+    for subject, found in decoding.decoded(result.rows):
+        yield [f"### {literal(decoding.title(subject, found))}"]
+        yield table(decoding.COLUMNS, found.checks)
+        if said := [f"* {literal(says)}" for says in decoding.sentences(found)]:
+            yield said
 
 
 def _training(result: Result) -> Iterator[list[str]]:

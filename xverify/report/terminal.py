@@ -13,6 +13,7 @@ from rich.text import Text
 from ..errors import printable
 from ..results.records import Result
 from . import content, curves, layers, plan, quantisation
+from .decoding import decoding_tables
 from .notes import duration, warnings, where_time_went
 from .rows import details as details_tables
 from .style import coloured
@@ -101,7 +102,7 @@ def report(result: Result, console: Console, by_layer: bool, details: bool) -> N
     console.print(content.summary(result))
     for table in details_tables(result) if details and of_run else ():
         console.print(table)
-    for part in training_tables(result.rows):
+    for part in (*training_tables(result.rows), *decoding_tables(result.rows)):
         console.print(part)
     width = min(CURVE_WIDTH, console.width)
     plot = curves.in_terminal(result.rows, width, plain=not console.is_terminal) if details else ""

@@ -18,6 +18,7 @@ from .conditions import (
     Settings,
     WeightsSummary,
 )
+from .decoding import Decoding
 from .figures import Figures
 from .layers import LayerError, Layers, told
 from .plan import Plan
@@ -157,6 +158,7 @@ class Row:
         verdict holds at this precision.
     quantisation: for a quantised file, what its quantisation costs, and which layers cost most.
     reproducer: for a model file, the folder with the piece of it that fails by itself; "" where none was written.
+    decoding: of a decoder, every way to compute its sequences; None for another task.
     sizes: of a run or check at sizes that the user names, name of an axis -> its size in this row; see ``Result.timed_rows``.
     """
 
@@ -182,6 +184,7 @@ class Row:
     quantisation: Quantisation | None = None
     reproducer: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
+    decoding: Decoding | None = None
 
     @property
     def layers(self) -> Layers | None:

@@ -2,7 +2,7 @@
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
 the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``checkpoint``,
-``own_step``, ``own_step_reference``, ``files``, ``graph``, ``pieces``, ``conversion`` and ``weight_files``.
+``own_step``, ``own_step_reference``, ``decoding``, ``files``, ``graph``, ``pieces``, ``conversion`` and ``weight_files``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..messages.codec import Hello, MessageError, Refusal, ReplyType, Request
 from .building import Building
 from .checkpoint import CheckpointWork
 from .conversion import ConversionWork
+from .decoding import DecodingWork
 from .files import FileWork
 from .graph import GraphWork
 from .handlers import Group, Handlers
@@ -59,6 +60,7 @@ class Session:
             OwnStepSession(self.state),
             OwnStepReference(self.state),
             WeightFileWork(self.state),
+            DecodingWork(self.state),
         )
         self.handlers: Handlers = {kind: handler for group in groups for kind, handler in group.handlers().items()}
 

@@ -23,7 +23,7 @@ FilePath = str | Path
 # The headings of the help, in order.
 GROUPS = ("what to run", "how to measure", "machine", "training (--task train)", "output")
 WHAT, HOW, MACHINE, TRAINING, OUTPUT = GROUPS
-TASKS = ("forward", "train")
+TASKS = ("forward", "train", "decode")
 EFFORTS = ("quick", "standard", "rigorous")
 DEVICES = ("cpu", "cuda")
 OWN_WEIGHTS = "own"  # in the place of a weight file: keep what the reference's build() makes
@@ -240,10 +240,10 @@ class RunSettings(TrainingSettings, OptimizerSettings, CommonSettings):
     def for_task(self, task: str) -> RunSettings:
         """The same settings for one task, of several; those that belong to another task get their defaults.
 
-        Outputs are judged at every size, and training at the first one.
+        Outputs are judged at every size, and training and decoding at the first one.
         """
         others = {each.name: each.default for each in declared(type(self)) if each.task and each.task != task}
-        if task == "train":
+        if task != "forward":
             others["batch"] = self.batch[0] if isinstance(self.batch, Sequence) and self.batch else self.batch
             others["sizes"] = {name: sizes[:1] for name, sizes in self.sizes.items()} if self.sizes else None
         return replace(self, **{**others, "task": task})

@@ -46,3 +46,8 @@ class Request(TrainingSettings, CommonSettings):
     def trains(self) -> bool:
         """Whether the run trains the model."""
         return self.task == "train"
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the run computes sequences in every way."""
+        return self.task == "decode"

@@ -13,6 +13,7 @@ from xverify.errors import Unsupported
 from xverify.framework.adapter import Activations, Array, Framework, Names, OpenAxes, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.checkpoint import Checkpoint
+from xverify.framework.decoding import Decoder
 from xverify.framework.generators import Noted
 from xverify.framework.outline import Outlined
 from xverify.framework.own_mistake import OwnMistake
@@ -68,6 +69,7 @@ class Adapter(TrainsOnTorch, Framework):
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
     default_modes = ("eager",)
     trains = True
+    decodes = True
     takes_recipe = True
     streams_weights = True
     mixed = ("bfloat16", "float16")
@@ -212,6 +214,11 @@ class Adapter(TrainsOnTorch, Framework):
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         kind = MixedLearner if optimizer.recipe.is_mixed else Learner
         return kind(self, model, mode, batch, optimizer)
+
+    def decoder(self, model: Any, output: str) -> Decoder:
+        from xverify.frameworks.torch.decoding import TorchDecoder
+
+        return TorchDecoder(model, output)
 
     def checkpoint(self) -> Checkpoint:
         from xverify.frameworks.torch.checkpoint import TorchCheckpoint

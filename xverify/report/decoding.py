@@ -1,0 +1,61 @@
+"""The ways to compute the sequences of a decoder: a table for each row, and sentences on what was not tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ..results.decoding import Decoding, DecodingCheck
+from ..results.records import Row
+from . import numbers
+from .style import BROKEN, STYLES
+from .tables import Column, table
+from .text import escape, quoted
+
+COLUMNS: tuple[Column[DecodingCheck], ...] = (
+    Column("way to compute the sequences", lambda each: escape(each.name), left=True),
+    Column("residual / noise floor", lambda each: _ratio(each, each.ratio)),
+    Column("worst step", lambda each: _ratio(each, each.worst_ratio)),
+    Column("same bits alone", lambda each: {True: "yes", False: "no"}.get(each.same_bits, numbers.ABSENT), left=True),  # type: ignore[arg-type]
+    Column("verdict", lambda each: f"[{STYLES.get(each.verdict, BROKEN)}]{each.verdict}[/]", left=True),
+)
+
+
+def _ratio(check: DecodingCheck, ratio: float | None) -> str:
+    """A ratio; a dash where the way has no values to compare, as freely chosen tokens."""
+    return numbers.ABSENT if ratio is None and not check.verdict.fails else numbers.ratio(ratio)
+
+
+def decoded(rows: Iterable[Row]) -> list[tuple[str, Decoding]]:
+    """(subject, what was decoded) of the rows that were."""
+    return [(row.subject, row.decoding) for row in rows if row.decoding is not None]
+
+
+def title(subject: str, decoding: Decoding) -> str:
+    """The title of the table of a subject."""
+    return (
+        f"{subject}: {decoding.sequences} sequences of {decoding.length} tokens, of which the reference chose the last "
+        f"{decoding.length - decoding.prompt}; every position is compared with its full pass in float64"
+    )
+
+
+def sentences(decoding: Decoding) -> Iterator[str]:
+    """What differs in each way, with the ties of tokens, and what was not tried."""
+    for check in decoding.checks:
+        if check.says:
+            yield f"{check.name}: {check.says}"
+    names: dict[str, list[str]] = {}
+    for name, why in decoding.not_tried.items():
+        names.setdefault(why, []).append(name)
+    for why, ways in names.items():
+        yield f"not tried: {', '.join(ways)}: {why}"
+
+
+def decoding_tables(rows: Iterable[Row]) -> Iterator[RenderableType]:
+    """The tables of all rows, and the sentences below each."""
+    for subject, decoding in decoded(rows):
+        yield table(COLUMNS, decoding.checks, title(subject, decoding))
+        for says in sentences(decoding):
+            yield Text(f"  {quoted(says)}")

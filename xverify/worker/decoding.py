@@ -1,0 +1,216 @@
+"""The work of a worker whose model is a decoder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import Unsupported
+from ..framework.decoding import Decoder, DecoderOffers, LayerStep
+from ..messages import decoding as messages
+from ..messages.decoding import Computed, Way
+from ..verdict.limits import OWN_GROUP, UNIT
+from ..weights import npz
+from ..weights.canonical import Array
+from .handlers import Group
+from .soundness import between
+
+# Numbers of the sequences of a call, and the positions that it computes: (sequences, tokens), -1 for padding.
+Around = Callable[[Sequence[int], Array], AbstractContextManager[Any]]
+
+
+class DecodingWork(Group):
+    """Handlers of requests about a decoder."""
+
+    def find(self, request: messages.FindDecoder) -> DecoderOffers:
+        """Tell what the model takes."""
+        return self._decoder(self.state.model).offers
+
+    def continue_sequences(self, request: messages.Continue) -> None:
+        """Continue sequences by the best token of every step."""
+        state = self.state
+        name, tokens = self._tokens(request.inputs)
+        if request.weights:
+            model = state.float64_model()
+            state.write_weights(model, npz.OnDisk(Path(request.weights)))
+            decoder, context = self._decoder(model), state.framework.float64_arithmetic()
+        else:
+            decoder, context = self._decoder(state.model), state.framework.inference()
+        cache, given = None, tokens
+        with context:
+            while tokens.shape[1] < request.length:
+                logits, cache = decoder.call(given, cache, keep=not request.weights)
+                best = logits[:, -1].argmax(-1).astype(tokens.dtype)[:, None]
+                tokens = np.concatenate([tokens, best], 1)
+                given = tokens if request.weights else best
+        npz.save_file({name: tokens}, Path(request.path))
+
+    def compute(self, request: messages.ComputeWay) -> Computed:
+        """Compute all positions in one way."""
+        decoder, way = self._decoder(self.state.model), request.way
+        _, tokens = self._tokens(request.inputs)
+        found, remark = None, ""
+        try:
+            with self.state.framework.inference(), decoder.threads(way.threads) if way.threads else nullcontext():
+                for rows, where, logits, cache in walk(decoder, tokens, way):
+                    if found is None:
+                        found = np.zeros((*tokens.shape, logits.shape[-1]), logits.dtype)
+                    for index, row in enumerate(rows):
+                        kept = where[index] >= 0
+                        found[row, where[index][kept]] = logits[index][kept]
+                    remark = remark or (decoder.remark(cache, len(rows)) if cache is not None else "")
+        except Unsupported as error:
+            return Computed(problem=str(error))
+        assert found is not None  # a sequence has tokens
+        npz.save_file({"logits": found}, Path(request.path))
+        return Computed(remark=remark)
+
+    def locate(self, request: messages.LocateStep) -> str:
+        """Name the layer that first differs in one step."""
+        state = self.state
+        _, tokens = self._tokens(request.inputs)
+        model = state.float64_model()
+        state.write_weights(model, dict(state.read_weights(state.model)))
+        exact, single = self._decoder(model), self._decoder(state.model)
+        with state.framework.float64_arithmetic(), exact.watched(request.sequence) as truth:
+            exact.call(tokens, None, keep=False)
+        with state.framework.inference(), single.watched(request.sequence) as whole:
+            single.call(tokens, None, keep=False)
+        found, place = self._watched_step(single, tokens, request)
+        return first_different(found, place, truth, whole, request.step)
+
+    def _watched_step(
+        self, decoder: Decoder, tokens: Array, request: messages.LocateStep
+    ) -> tuple[list[LayerStep], int]:
+        """(the calls of all layers in the call that computes the position, the place of its token in this call)."""
+        found: list[LayerStep] = []
+        place = 0
+        way = request.way
+        with self.state.framework.inference(), decoder.threads(way.threads) if way.threads else nullcontext():
+
+            def around(rows: Sequence[int], where: Array) -> AbstractContextManager[Any]:
+                nonlocal found, place
+                index = list(rows).index(request.sequence) if request.sequence in rows else -1
+                if index < 0 or request.step not in where[index]:
+                    return nullcontext()
+                place = int(np.flatnonzero(where[index] == request.step)[0])
+                return _Kept(decoder.watched(index), found)
+
+            for _ in walk(decoder, tokens, way, around):
+                pass
+        return found, place
+
+    def _decoder(self, model: Any) -> Decoder:
+        return self.state.framework.decoder(model, next(iter(self.state.outputs)))
+
+    def _tokens(self, path: str) -> tuple[str, Array]:
+        """(the key, the tokens) of the only array of a file."""
+        [(name, tokens)] = npz.load_file(Path(path)).items()
+        return name, tokens
+
+
+class _Kept:
+    """A context that adds what another one has collected to a list."""
+
+    def __init__(self, inner: AbstractContextManager[list[LayerStep]], into: list[LayerStep]) -> None:
+        self.inner, self.into = inner, into
+
+    def __enter__(self) -> None:
+        self.found = self.inner.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.inner.__exit__(*error)
+        self.into[:] = self.found
+
+
+def walk(
+    decoder: Decoder, tokens: Array, way: Way, around: Around = lambda rows, where: nullcontext()
+) -> Iterator[tuple[Sequence[int], Array, Array, Any]]:
+    """Compute sequences in one way. Yields (sequences, positions, first output, cache) of every call.
+
+    tokens: (sequences, length). around: makes the context of each call.
+    """
+    every = list(range(len(tokens)))
+    for rows in [[row] for row in every] if way.alone else [every]:
+        yield from _walk_together(decoder, tokens, way, rows, around)
+
+
+def _walk_together(
+    decoder: Decoder, tokens: Array, way: Way, rows: list[int], around: Around
+) -> Iterator[tuple[Sequence[int], Array, Array, Any]]:
+    length = tokens.shape[1]
+    where = np.stack([_positions(way, row, length) for row in rows])
+    grid = np.where(where >= 0, np.take_along_axis(tokens[rows], np.maximum(where, 0), 1), 0)
+    cache = decoder.new_cache(way.cache, length) if way.cache else None
+    done, turned = 0, False
+    for size in way.sizes(length):
+        if done >= length // 2 and not turned and (way.back or way.reorder):
+            turned = True
+            if way.back:
+                before = decoder.shapes(cache)
+                _, cache = decoder.call(np.ascontiguousarray(grid[:, : way.back]), cache)
+                cache = decoder.taken_back(cache, way.back, before)
+            if way.reorder:
+                order = list(range(len(rows)))[::-1]
+                rows, where, grid = [rows[i] for i in order], where[order], grid[order]
+                cache = decoder.reordered(cache, order)
+        now = slice(done, done + size)
+        positions = np.maximum(where[:, now], 0) if way.padding else None
+        mask = (where[:, : done + size] >= 0).astype(np.int64) if way.padding else None
+        with around(rows, where[:, now]):
+            logits, cache = decoder.call(
+                np.ascontiguousarray(grid[:, now]), cache, positions, mask, keep=bool(way.chunks)
+            )
+        yield rows, where[:, now], logits, cache
+        done += size
+
+
+def _positions(way: Way, row: int, length: int) -> Array:
+    """The position in its sequence of every place of a padded row, (length,); -1 for padding."""
+    missing, places = way.missing(row, length), np.arange(length)
+    if way.padding == "left":
+        return np.maximum(places - missing, -1)
+    return np.where(places < length - missing, places, -1)
+
+
+def first_different(
+    step: Sequence[LayerStep], place: int, truth: Sequence[LayerStep], whole: Sequence[LayerStep], position: int
+) -> str:
+    """The first layer whose output differs from the exact one, in words; "" where none does.
+
+    step: the calls of the step, in which the token has this place. truth, whole: those of the full pass in float64 and float32, in
+    which it has this position. The floor of a layer is its error there in float32, at all positions.
+    """
+    exact, single = _by_call(truth), _by_call(whole)
+    before = ""
+    for key, found in _by_call(step).items():
+        if key not in exact or key not in single:
+            continue
+        if _differs(found.returned, exact[key].returned, single[key].returned, place, position):
+            inputs = (found.given, exact[key].given, single[key].given)
+            given = all(each is not None for each in inputs) and _differs(*inputs, place, position)  # type: ignore[arg-type]
+            return between(before, key[0]) if given else f"layer `{key[0]}`"
+        before = key[0]
+    return between(before, "") if before else ""
+
+
+def _by_call(steps: Sequence[LayerStep]) -> dict[tuple[str, int], LayerStep]:
+    """(layer, number of its call) -> the call, in order."""
+    counts, found = Counter[str](), dict[tuple[str, int], LayerStep]()
+    for each in steps:
+        found[each.layer, counts[each.layer]] = each
+        counts[each.layer] += 1
+    return found
+
+
+def _differs(found: Array, exact: Array, single: Array, place: int, position: int) -> bool:
+    if place >= len(found) or position >= len(exact) or found.shape[1:] != exact.shape[1:]:
+        return False
+    floor = np.sqrt(np.mean((single - exact) ** 2) + UNIT**2 / 3 * np.mean(exact**2))
+    residual = np.sqrt(np.mean((found[place] - exact[position]) ** 2))
+    return bool(residual > OWN_GROUP * floor) if np.isfinite(residual) else True
