@@ -17,19 +17,39 @@ from .comparison import Compared
 from .language_causes import cause, match_by_content
 from .language_names import Key, is_language_model
 from .language_parts import Part, Side, align
-from .quantised import outside
+from .quantised import Values, outside
 from .stored import Stored
 
 # Names of what a program computes from the configuration, and which is no weight although some files have it.
 COMPUTED = re.compile(r"(rope_freqs|rope_factors_\w+|rotary_emb\.inv_freq|rope\.freqs|attn\.masked_bias)(\.weight)?$")
-# Share of the values of a part that may be outside where weights of importance decided on the steps. Of values that llama.cpp
-# quantised with weights whose logarithms have a standard deviation of 3, at most 4.4% were.
-UNIMPORTANT = 0.05
-# The same where numbers compensate the errors of others, as those of GPTQ do; the share of values that may be more than three times
-# as far away; and the shift of a row, in steps. Layers of 512 inputs of four kinds, which GPTQ quantised to 3, 4 and 8 bits, had at
-# most 17.6%, 0.3% and 0.08.
-COMPENSATED, FAR, SHIFTED = 0.25, 0.01, 0.25
 NUMBER = re.compile(r"-?\d[\d.,]*(?:e[-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What may be outside in a part whose numbers are not the nearest ones.
+
+    outside: share of its values that may be. far: share of them that may also be more than ``steps`` steps from the reference's
+    value, or from the end of the range where that lies beyond it. shifted: steps by which a row may be shifted.
+    """
+
+    outside: float = 0.0
+    far: float = 0.0
+    steps: float = 0.0
+    shifted: float = np.inf
+
+
+NEAREST = Allowance()
+# Numbers that compensate the errors of others: layers of 512 inputs of four kinds, which GPTQ quantised to 3, 4 and 8 bits, had at
+# most 17.6% outside, 0.31% more than 1.5 steps away, and rows that were shifted by 0.08 steps.
+COMPENSATED = Allowance(0.25, 0.01, 1.5, 0.25)
+# Weights of importance decided on the steps of the types that use them: values that llama.cpp quantised with such weights, whose
+# logarithms had a standard deviation of 3, were outside by at most 4.5%. Types with super-blocks had all of these at the end of a
+# range; the others had at most 0.38% more than 1.5 steps away.
+IMPORTANT = {
+    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1"), Allowance(0.05, 0.01, 1.5)),
+    **dict.fromkeys(("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"), Allowance(0.05)),
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +59,8 @@ class Judged:
     outside: number of values beyond the steps. size: of all. exact: whether all are the same.
     rounded: the type to which the reference was rounded before it was quantised; "" for none.
     worst: (row, column, value, the reference's) of the value that is most outside.
-    allowed: number of values that may be outside. far, shifted: of values that are farther away, and the largest shift of a row in
-        steps, where numbers that are not the nearest ones may compensate the errors of others.
+    far: number of values that are farther away than some may be; see Allowance. shifted: the largest shift of a row, in steps.
+    allowed: what may be outside.
     """
 
     outside: int
@@ -48,14 +68,15 @@ class Judged:
     exact: bool
     rounded: str = ""
     worst: tuple[int, int, float, float] = (0, 0, 0.0, 0.0)
-    allowed: int = 0
     far: int = 0
     shifted: float = 0.0
+    allowed: Allowance = NEAREST
 
     @property
     def is_right(self) -> bool:
         """Whether no more values are outside than may be."""
-        return self.outside <= self.allowed and self.far <= FAR * self.size and self.shifted <= SHIFTED
+        few = self.outside <= self.allowed.outside * self.size and self.far <= self.allowed.far * self.size
+        return few and self.shifted <= self.allowed.shifted
 
 
 @dataclass(frozen=True)
@@ -188,8 +209,8 @@ def _judged(sides: tuple[Side, Side], parts: tuple[Part, Part]) -> Judged:
 def _pass(sides: tuple[Side, Side], parts: tuple[Part, Part], rounded: str) -> Judged:
     """rounded: the type to which the values that are not quantised are rounded first; "" for none."""
     stepped = [side.is_stepped(part) for side, part in zip(sides, parts)]
-    facts = [side.stored.facts for side, is_stepped in zip(sides, stepped) if is_stepped]
-    compensated = any("compensated" in each for each in facts)
+    allowances = [_allowance(side, part) for side, part in zip(sides, parts)]
+    allowed = next((each for each in allowances if each != NEAREST), NEAREST)
     rows, columns = parts[0].shape
     at_once, count, far, shifted, exact = max(1, PIECE // columns), 0, 0, 0.0, True
     worst, most = (0, 0, 0.0, 0.0), 0.0
@@ -205,17 +226,34 @@ def _pass(sides: tuple[Side, Side], parts: tuple[Part, Part], rounded: str) -> J
         wrong = outside(mine, theirs)
         count += int(wrong.sum())
         away = np.where(wrong, np.abs(mine.array - theirs.array), 0.0)
-        if compensated:
+        if allowed != NEAREST:
             step = mine.step + theirs.step
-            far += int((away > 1.5 * step + mine.beyond + theirs.beyond).sum())
+            limit = np.maximum(mine.half + theirs.half, allowed.steps * step)
+            far += int((wrong & (_beside_range(mine, theirs) > limit)).sum())
             means = ((mine.array - theirs.array) / np.maximum(step, np.finfo(float).tiny)).mean(axis=1)
             shifted = max(shifted, float(np.abs(means).max()))
         at = np.unravel_index(int(np.argmax(away)), away.shape)
         if away[at] > most:
             most = float(away[at])
             worst = (begin + int(at[0]), int(at[1]), float(mine.array[at]), float(theirs.array[at]))
-    share = COMPENSATED if compensated else UNIMPORTANT if any("importance" in each for each in facts) else 0.0
-    return Judged(count, rows * columns, exact, rounded, worst, int(share * rows * columns), far, shifted)
+    return Judged(count, rows * columns, exact, rounded, worst, far, shifted, allowed)
+
+
+def _allowance(side: Side, part: Part) -> Allowance:
+    """What may be outside in a part of one file."""
+    kind = side.stored.quantised.get(part.name, "")
+    if "compensated" in side.stored.facts and kind.endswith("GPTQ"):
+        return COMPENSATED
+    return IMPORTANT.get(kind, NEAREST) if "importance" in side.stored.facts else NEAREST
+
+
+def _beside_range(mine: Values, theirs: Values) -> Array:
+    """The distance of each value from the other file's value, or from the end of a range where that one lies beyond it."""
+    found: Array = np.minimum(
+        np.abs(mine.array - np.clip(theirs.array, mine.low, mine.high)),
+        np.abs(theirs.array - np.clip(mine.array, theirs.low, theirs.high)),
+    )
+    return found
 
 
 def _rounded(array: Array, to: str) -> Array:

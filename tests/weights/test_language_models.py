@@ -236,14 +236,40 @@ def test_a_type_that_is_not_read_is_named_and_the_rest_is_compared(diff):
     assert diff(wrong, raw={"blk.0.ffn_up.weight": (up, "IQ2_XXS")}).different == 1
 
 
+DOWN = "model.layers.0.mlp.down_proj.weight"
+
+
+def off_by(steps, share):
+    """A weight with some of its values so many steps of Q4_0 off, as where importance decided on the scale of a block."""
+    down = WEIGHTS[DOWN].copy()
+    blocks = down.reshape(-1, 32)
+    for block in blocks[: round(32 * share * len(blocks))]:  # one value of a block
+        block[np.abs(block).argmin()] += steps * np.abs(block).max() / 8
+    return down
+
+
 def test_importance_weights_let_some_values_be_outside(diff):
     """llama.cpp keeps the values that matter near, at the cost of others; it writes into the file that it did so."""
-    down = WEIGHTS["model.layers.0.mlp.down_proj.weight"].copy()
-    down[::8, 7] += 0.15
-    assert diff(changed("blk.0.ffn_down.weight", down), "Q8_0").different == 1
-    done = diff(changed("blk.0.ffn_down.weight", down), "Q8_0", important=True)
+    arrays = changed("blk.0.ffn_down.weight", off_by(1.0, 0.03))
+    assert diff(arrays).different == 1
+    done = diff(arrays, important=True)
     assert done.different == 0
-    assert "quantised to Q8_0, all but 32 of 131072 values within half a step" in done.out
+    assert "blk.0.ffn_down.weight: quantised to Q4_0, all but " in done.out
+    assert " of 131072 values within half a step, compared with" in done.out
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("Q4_0", off_by(4.0, 0.03)),  # too far
+        ("Q4_0", off_by(1.0, 0.031) * np.where(np.arange(256) < 128, 1, 1.2)[:, None].astype(np.float32)),  # too many
+        ("Q4_K", np.concatenate([WEIGHTS[DOWN][:8][::-1], WEIGHTS[DOWN][8:]])),  # eight rows in another order
+        ("Q8_0", off_by(0.2, 0.03)),  # importance has no effect on this type
+    ],
+)
+def test_importance_weights_do_not_excuse_a_fault_in_few_values(diff, kind, wrong):
+    done = diff(changed("blk.0.ffn_down.weight", wrong), kind, important=True)
+    assert done.different == 1, done.out
 
 
 @pytest.mark.parametrize("right_is", ["file", "reference"])
