@@ -1,6 +1,9 @@
 """Training steps of one's own that differentiate twice, by torch.func or in forward mode; a port with another penalty is wrong."""
 
 import pytest
+from helpers.ownsteplines import KERAS as KERAS_NET
+from helpers.ownsteplines import SPEC
+from helpers.ownsteplines import TORCH as NET
 from helpers.ownsteps import assert_port_is_wrong, folder
 
 pytest.importorskip("torch")
@@ -8,23 +11,10 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
 UNTIMED = ("--task", "train", "--no-timing", "--subjects")
-SPEC = """
-from xverify import ModelSpec, TensorSpec
-SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 12))}, outputs={"logits": TensorSpec(("N", 5))}, batch=16)
-"""
-TORCH = """
-import torch
-from torch import nn
+TORCH = (
+    NET
+    + """
 from torch.func import functional_call, grad, hessian, jacrev, jvp, vmap
-from torch.nn.functional import cross_entropy
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(12, 24), nn.Linear(24, 5)
-    def forward(self, x):
-        return self.b(torch.tanh(self.a(x)))
-build = Net
 
 def train_state(model):
     return torch.optim.SGD(model.parameters(), lr=0.1)
@@ -81,6 +71,7 @@ def of_the_batch(model, x):
     (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
     return (slope ** 2).mean()
 """
+)
 LOSSES = {
     "gradient penalty": "cross_entropy(model(x), y) + penalty(model, x)",
     "inner loop": "adapted(model, x, y)",
@@ -92,22 +83,9 @@ LOSSES = {
     "in place": "cross_entropy(model(x), y) + in_place(model, x)",
     "changes its batch": "of_the_batch(model, x) + cross_entropy(model(x), y)",
 }
-KERAS = """
-import keras
-import tensorflow as tf
-from keras.layers import Dense
-
-class Net(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = Dense(24, activation="tanh", name="a"), Dense(5, name="b")
-        self.a.build((None, 12))
-        self.b.build((None, 24))
-        self.built = True
-    def call(self, x):
-        return self.b(self.a(x))
-build = Net
-
+KERAS = (
+    KERAS_NET
+    + """
 def train_state(model):
     return keras.optimizers.SGD(0.1)
 
@@ -124,6 +102,7 @@ def train_step(model, optimizer, batch):
     optimizer.apply(tape.gradient(loss, variables), variables)
     return {"loss": loss}
 """
+)
 PENALTY = TORCH.replace("LOSS", LOSSES["gradient penalty"])
 
 

@@ -1,6 +1,8 @@
 """Training steps of one's own that call Keras' train_on_batch and fit, which compile what they run; and those without a value."""
 
 import pytest
+from helpers.ownsteplines import SPEC
+from helpers.ownsteplines import TORCH as NET
 from helpers.ownsteps import assert_port_is_wrong, folder
 
 pytest.importorskip("torch")
@@ -8,23 +10,9 @@ pytest.importorskip("tensorflow")
 
 pytestmark = pytest.mark.slow
 
-SPEC = """
-from xverify import ModelSpec, TensorSpec
-SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 12))}, outputs={"logits": TensorSpec(("N", 5))}, batch=16)
-"""
-TORCH = """
-import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(12, 24), nn.Linear(24, 5)
-    def forward(self, x):
-        return self.b(torch.tanh(self.a(x)))
-build = Net
-
+TORCH = (
+    NET
+    + """
 def train_state(model):
     return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
@@ -35,6 +23,7 @@ def train_step(model, optimizer, batch):
     optimizer.step()
     return {"loss": loss}
 """
+)
 KERAS = """
 import keras
 from keras.layers import Dense

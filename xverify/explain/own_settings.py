@@ -74,11 +74,10 @@ def _formulas(name: str, optimizer: Any) -> Iterator[Mistake]:
     if "betas" in group:
         says = f"{the(name)} does not correct the bias of its moments"
         yield Mistake("bias correction", says, partial(with_settings, [name], _uncorrected))
-        twin, other = (
-            (torch.optim.Adam, "Adam") if type(optimizer).__name__ == "NAdam" else (torch.optim.NAdam, "Nadam")
-        )
-        says = f"{the(name)} is {other}; torch.py has {type(optimizer).__name__}"
-        yield Mistake("optimizer", says, partial(_as, name, twin))
+        is_nadam = type(optimizer).__name__ == "NAdam"
+        other, called = (torch.optim.Adam, "Adam") if is_nadam else (torch.optim.NAdam, "Nadam")
+        says = f"{the(name)} is {called}; torch.py has {type(optimizer).__name__}"
+        yield Mistake("optimizer", says, partial(_as, name, other))
     if group.get("momentum") and "nesterov" in group:
         says = f"{the(name)} multiplies the gradient by the learning rate before the momentum, and not after it"
         yield Mistake("rate in momentum", says, partial(_rate_in_momentum, name))

@@ -85,7 +85,7 @@ class ComputeWay(Request[Computed]):
 class LocateStep(Request[str]):
     """Find the layer that first differs from the full pass in float64 when a way computes this position of this sequence.
 
-    The reply is a layer or the code between two layers, in words; "" where no layer differs.
+    The reply is a layer or the glue code between two layers, in words; "" where no layer differs.
     """
 
     inputs: str
