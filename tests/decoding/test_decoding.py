@@ -93,6 +93,16 @@ def test_tie_of_two_tokens_is_told_and_fails_nothing(tmp_path, xverify):
     assert "rounding decides" in ended.out
 
 
+def test_ways_whose_noise_hides_a_fault_are_untested(tmp_path, xverify):
+    chaos = "x = self.norm(x).sigmoid()\n        for _ in range(60):\n            x = 3.99 * x * (1 - x)"
+    code = LLAMA.replace("logits = self.head(self.norm(x))", f"{chaos}\n        logits = self.head(x)")
+    ended, row = decode(xverify, folder(tmp_path / "llama", code))
+    assert ended.code == 4, ended.out
+    assert row["error"]["verdict"] == "UNTESTED"
+    assert {each["verdict"] for each in checks(row).values()} == {"UNTESTED"}
+    assert "rounding is so large here that a relative error below" in ended.out
+
+
 def test_model_without_mask_and_positions_is_not_padded_and_says_what_to_add(tmp_path, xverify):
     code = LLAMA.replace(", mask=None, positions=None):", "):\n        mask = positions = None")
     ended, row = decode(xverify, folder(tmp_path / "llama", code))

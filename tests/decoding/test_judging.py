@@ -22,6 +22,17 @@ def test_noise_is_equal():
     assert judged.verdict == Verdict.EQUAL
     assert 0.8 < judged.ratio < 1.2
     assert (judged.compared, judged.first, judged.token) == (16, None, None)
+    assert 2e-6 < judged.limit < 4e-6
+
+
+def test_noise_that_would_hide_a_fault_makes_a_way_untested():
+    exact = Exact(EXACT.tokens, VALUES, np.full(VALUES.shape, 1e-2))
+    judged = judge(near(), exact, [0, 0])
+    assert judged.verdict == Verdict.UNTESTED
+    assert 0.02 < judged.limit < 0.04
+    assert judged.first is None
+    assert judge(VALUES + 1.0, exact, [0, 0]).verdict == Verdict.DIFFERENT
+    assert judge(near(), Exact(EXACT.tokens, VALUES, np.full(VALUES.shape, np.inf)), [0, 0]).verdict == Verdict.UNTESTED
 
 
 def test_one_wrong_position_is_different_and_named():

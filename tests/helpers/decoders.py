@@ -193,4 +193,4 @@ def decode(xverify, folder, *options):
 
 def checks(row):
     """Name of a way -> its check."""
-    return {check["name"]: check for check in row["decoding"]["checks"]}
+    return {check["name"]: check for check in row["decoding"]["ways"]}

@@ -13,8 +13,10 @@ from ..messages.reference import NoiseFloors
 from ..processes.worker import Worker
 from ..reference.build import Prepared, ReferenceProcess
 from ..results.decoding import Decoding, DecodingCheck
+from ..results.figures import shown_limit
 from ..results.records import Error
 from ..results.verdicts import Verdict
+from ..verdict.limits import CAP
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload import probe
@@ -25,6 +27,7 @@ from .ways import PAIRS, ways
 
 SEQUENCES = 3  # that are computed together
 SAMPLES = 4  # perturbed passes that measure the noise of every position
+BLIND = "rounding is so large here that a relative error below {} would not have shown"  # of a way that is UNTESTED
 FREE = "greedy, free"  # the name of the check of freely chosen tokens
 
 
@@ -100,7 +103,9 @@ class DecodingComparison:
             says = f"it returns values of shape {values.shape}, and the reference {exact.values.shape}"
             return DecodingCheck(way.name, Verdict.INVALID, known=known, says=says), values
         judged = judge(values, exact, self._missing(way))
-        check = DecodingCheck(way.name, judged.verdict, judged.ratio, judged.worst, judged.compared, known)
+        check = DecodingCheck(
+            way.name, judged.verdict, judged.ratio, judged.worst, judged.limit, judged.compared, known
+        )
         return self._told(check, judged, way, worker, reply.remark), values
 
     def _missing(self, way: Way) -> list[int]:
@@ -111,6 +116,8 @@ class DecodingComparison:
         if judged.token is not None:
             sequence, step, margin = judged.token
             check = replace(check, token=step, margin=margin, says=token_says(sequence, step, margin))
+        if judged.verdict == Verdict.UNTESTED:
+            return replace(check, says=BLIND.format(shown_limit(judged.limit)))
         if judged.first is None:
             return check
         sequence, step = judged.first
@@ -143,12 +150,17 @@ class DecodingComparison:
             return DecodingCheck(FREE, Verdict.INVALID, known=known, says=str(error))
         tokens = npz.load_file(path)[case_key(0, self.sequences.tokens)]
         differs = judge_tokens(tokens, exact, self.prompt)
-        if differs is None:
-            return DecodingCheck(FREE, Verdict.EQUAL, compared=known, known=known)
-        sequence, step, margin = differs
-        verdict = Verdict.EQUAL if margin <= TIE else Verdict.DIFFERENT
-        says = token_says(sequence, step, margin)
-        return DecodingCheck(FREE, verdict, None, None, known, known, sequence, step, "", says, step, margin)
+        limit = exact.detection_limit(np.ones(exact.tokens.shape, bool))
+        check = DecodingCheck(FREE, Verdict.EQUAL, None, None, limit, known, known)
+        if differs is not None:
+            sequence, step, margin = differs
+            says = token_says(sequence, step, margin)
+            check = replace(check, sequence=sequence, step=step, says=says, token=step, margin=margin)
+            if margin > TIE:
+                return replace(check, verdict=Verdict.DIFFERENT)
+        return (
+            check if limit <= CAP else replace(check, verdict=Verdict.UNTESTED, says=BLIND.format(shown_limit(limit)))
+        )
 
 
 def token_says(sequence: int, step: int, margin: float) -> str:
@@ -159,7 +171,7 @@ def token_says(sequence: int, step: int, margin: float) -> str:
 
 def with_decoding(error: Error, decoding: Decoding) -> Error:
     """The error of the outputs together with what the ways show."""
-    worst = Verdict.worst([each.verdict for each in decoding.checks], Verdict.EQUAL)
+    worst = Verdict.worst([each.verdict for each in decoding.ways], Verdict.EQUAL)
     if worst <= error.verdict or worst <= Verdict.EQUAL:
         return replace(error, verdict=max(error.verdict, worst))
     first = decoding.first

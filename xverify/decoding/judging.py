@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..results.verdicts import Verdict
-from ..verdict.limits import EQUAL_C, LIFT, OUTPUT, classify
+from ..verdict.limits import CAP, EQUAL_C, EQUAL_RHO, LIFT, OUTPUT, classify
 from ..weights.canonical import Array
 
 TIE = 10.0  # noise floors; where the two best values of the reference are nearer, rounding decides which token is the best
@@ -28,6 +28,12 @@ class Exact:
         found: Array = squares + LIFT * np.median(squares)
         return found
 
+    def detection_limit(self, counts: Array) -> float:
+        """The smallest relative error of these positions that would not be EQUAL. counts: (sequences, length), which count."""
+        with np.errstate(divide="ignore"):
+            share = self.floors()[counts].sum() / np.square(self.values[counts]).mean(-1).sum()
+        return float(EQUAL_RHO * np.sqrt(share))
+
     def margin(self, sequence: int, position: int, token: int) -> float:
         """How far another token is below the best one there, in noise floors. Infinite where there is no noise."""
         values, noise = self.values[sequence, position], self.noise[sequence, position]
@@ -41,6 +47,8 @@ class Judged:
     """What was found of one way.
 
     ratio, worst: residual / noise floor of all positions, and of the worst one.
+    limit: the smallest relative error of all positions that would not have been EQUAL. Above CAP, values that do not differ are
+        UNTESTED.
     first: (sequence, position) of the earliest position that is not EQUAL by itself; None: there is none.
     token: (sequence, position, margin in noise floors) of the first position at which another token is the best; None: nowhere.
     """
@@ -48,6 +56,7 @@ class Judged:
     verdict: Verdict
     ratio: float
     worst: float
+    limit: float
     compared: int
     first: tuple[int, int] | None = None
     token: tuple[int, int, float] | None = None
@@ -68,16 +77,19 @@ def judge(found: Array, exact: Exact, missing: list[int]) -> Judged:
     ratio = float(np.sqrt(squares[counts].sum() / floors[counts].sum()))
     worst = float(ratios.max())
     verdict = classify(ratio, OUTPUT, worst)
+    limit = exact.detection_limit(counts)
+    if verdict == Verdict.EQUAL and not limit <= CAP:
+        verdict = Verdict.UNTESTED
     if not np.isfinite(found[counts]).all():
         verdict = Verdict.INVALID
     token = _first_token(found, exact, counts)
     if token is not None and token[2] > TIE:
         verdict = max(verdict, Verdict.DIFFERENT)
     wrong = ratios > EQUAL_C
-    if verdict > Verdict.EQUAL and not wrong.any():
+    differs = verdict not in (Verdict.EQUAL, Verdict.UNTESTED)
+    if differs and not wrong.any():
         wrong = ratios == worst
-    first = _earliest(wrong) if verdict > Verdict.EQUAL else None
-    return Judged(verdict, ratio, worst, int(counts.sum()), first, token)
+    return Judged(verdict, ratio, worst, limit, int(counts.sum()), _earliest(wrong) if differs else None, token)
 
 
 def _first_token(found: Array, exact: Exact, counts: Array) -> tuple[int, int, float] | None:

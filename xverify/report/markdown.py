@@ -95,7 +95,7 @@ def _decoding(result: Result) -> Iterator[list[str]]:
     """The ways to compute the sequences of each row, and the sentences on them."""
     for subject, found in decoding.decoded(result.rows):
         yield [f"### {literal(decoding.title(subject, found))}"]
-        yield table(decoding.COLUMNS, found.checks)
+        yield table(decoding.COLUMNS, found.ways)
         if said := [f"* {literal(says)}" for says in decoding.sentences(found)]:
             yield said
 

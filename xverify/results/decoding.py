@@ -14,6 +14,7 @@ class DecodingCheck:
     name: of the way, such as "steps with the cache".
     ratio: rms of the difference of all positions / noise floor; None where nothing was computed.
     worst_ratio: the same of the worst position of a sequence.
+    detection_limit: the smallest relative error of all positions that would not have been EQUAL; None where nothing was computed.
     compared, known: number of compared positions, and of all that the way computes.
     sequence, step: of the first position that is not EQUAL, each from 0; None where all are.
     place: the layer, or the glue code between two layers, that differs there first; "" where none is known.
@@ -27,6 +28,7 @@ class DecodingCheck:
     verdict: Verdict
     ratio: float | None = None
     worst_ratio: float | None = None
+    detection_limit: float | None = None
     compared: int = 0
     known: int = 0
     sequence: int | None = None
@@ -47,19 +49,19 @@ class Decoding:
 
     sequences, length: number of the sequences, and of the tokens in each. prompt: number of the first tokens, which are drawn; the
         reference chose the others, each the best one.
-    checks: of every way that was tried.
+    ways: every way that was tried.
     not_tried: name of a way -> why it was not tried, and what to add.
     """
 
     sequences: int
     length: int
     prompt: int
-    checks: tuple[DecodingCheck, ...] = ()
+    ways: tuple[DecodingCheck, ...] = ()
     not_tried: dict[str, str] = field(default_factory=dict)
 
     @property
     def first(self) -> DecodingCheck | None:
-        """The first way that fails, else the first that drifts; None when there is neither."""
-        broken = [check for check in self.checks if check.verdict.fails]
-        drifting = [check for check in self.checks if check.verdict == Verdict.DRIFT]
-        return next(iter(broken or drifting), None)
+        """The first way that fails, else the first with the worst verdict; None where all are EQUAL."""
+        worst = Verdict.worst((each.verdict for each in self.ways), Verdict.EQUAL)
+        shown = [each for each in self.ways if each.verdict.fails or (each.verdict == worst and not worst.fails)]
+        return shown[0] if worst > Verdict.EQUAL else None
