@@ -265,8 +265,9 @@ def test_a_row_of_which_no_parameter_could_be_judged_is_untested(xverify, tmp_pa
     for row in done.result["rows"]:
         assert (row["error"]["verdict"], row["error"]["judged"]) == ("UNTESTED", 0.0)
         assert row["training"]["untested"] == ["a.weight", "a.bias"]
-        named = {check["name"]: check["verdict"] for check in row["training"]["checks"]}
-        assert named["update"] == "UNTESTED"
+        # The first step alone: it may leave the logistic map where every gradient is exactly 0, which later steps agree on.
+        first = {check["name"]: check["verdict"] for check in row["training"]["checks"] if check["step"] == 0}
+        assert first["update"] == "UNTESTED"
 
 
 # Two parts, one of which loses its digits.
