@@ -86,7 +86,9 @@ ALSO = {
 # With a norm before the feed-forward layer, the name of the norm of Llama means the one behind attention (Gemma 2 and 3).
 FOUR_NORMS = "layers.*.pre_feedforward_layernorm"
 PREFIXES = re.compile(r"^(?:module\.|model\.|language_model\.|text_model\.|transformer\.)+(?!$)")
-SUFFIX = re.compile(r"[._](weight|bias)$")
+SUFFIX = re.compile(
+    r"(?:[._](weight|bias)|\.(kernel|embedding|scale))$"
+)  # the three last ones are Flax's names of a weight
 NORMS = tuple(kind for kind in TABLE if "norm" in kind)
 
 
@@ -138,7 +140,7 @@ def named(names: Iterable[str]) -> Named:
     keys, counts = dict[str, Key](), dict[str, int]()
     for name, module in modules.items():
         suffix = SUFFIX.search(name)
-        key, styles = _key(module, suffix[1] if suffix else "weight", four)
+        key, styles = _key(module, "bias" if suffix and suffix[1] == "bias" else "weight", four)
         keys[name] = key or Key(name)
         for style in styles:
             counts[style] = counts.get(style, 0) + 1

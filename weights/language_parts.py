@@ -42,6 +42,7 @@ PLUS_ONE = frozenset(("gemma", "gemma2", "gemma3", "nemotron", "qwen3next", "qwe
 # The weight for gate and up has the name of that for up, and a norm of Qwen 3.5 that of Gemma's.
 OTHERWISE = {"up": "gate and up", "norm behind attention": "norm of feed-forward"}
 HEAD_SIZES = (32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 16, 8)  # rows of a head that are tried when no file says it
+KERNEL = ".kernel"  # end of the names of Flax's weights with the shape (inputs, outputs)
 FUSED = {
     "qkv": ("q", "k", "v"),
     "gate and up": ("gate", "up"),
@@ -89,7 +90,7 @@ class Side:
     """The weights of one file.
 
     parts: what a weight is -> where it is. unread: what the weights of an unknown type are.
-    style: whose names it has; see language_names.
+    style: whose names it has; see language_names. has_kernels: whether its weights have Flax's names.
     """
 
     def __init__(self, stored: Stored) -> None:
@@ -97,6 +98,7 @@ class Side:
         found = named([*stored.arrays, *stored.unread])
         self.unread = {found.keys[name] for name in stored.unread}
         self.style = found.style
+        self.has_kernels = any(name.endswith(KERNEL) for name in stored.arrays)
         self.parts: dict[Key, Part] = {}
         for name in stored.arrays:
             key = Key(name) if found.keys[name] in self.parts else found.keys[name]
@@ -154,14 +156,18 @@ def align(left: Side, right: Side) -> None:
 
 def _turn(mine: Side, theirs: Side) -> None:
     """Turn the weights of a file that has all of them as (inputs, outputs); the shape of a square one does not tell it."""
-    common = [key for key in mine.parts if key in theirs.parts and key.layer >= 0]
-    shapes = {key: (mine.parts[key].shape, theirs.parts[key].shape) for key in common}
-    oblong = [one[::-1] == other for one, other in shapes.values() if min(one) > 1 and one[0] != one[1]]
-    first = mine.style != HUGGING_FACE or theirs.style == HUGGING_FACE
-    if first and oblong and all(oblong):
-        for key in common:
-            if min(mine.parts[key].shape) > 1:
-                mine.parts[key] = replace(mine.parts[key], shape=mine.parts[key].shape[::-1], turned=True)
+    common = [key for key in mine.parts if key in theirs.parts]
+    if mine.has_kernels != theirs.has_kernels:
+        turned = [key for key in common if mine.parts[key].name.endswith(KERNEL)]
+    else:
+        turned = [key for key in common if key.layer >= 0 and min(mine.parts[key].shape) > 1]
+        shapes = [(mine.parts[key].shape, theirs.parts[key].shape) for key in turned]
+        oblong = [one[::-1] == other for one, other in shapes if one[0] != one[1]]
+        first = mine.style != HUGGING_FACE or theirs.style == HUGGING_FACE
+        if not (first and oblong and all(oblong)):
+            return
+    for key in turned:
+        mine.parts[key] = replace(mine.parts[key], shape=mine.parts[key].shape[::-1], turned=True)
 
 
 def _rename(mine: Side, theirs: Side) -> None:

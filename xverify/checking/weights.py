@@ -11,7 +11,7 @@ from ..framework.modelfile import ModelFile, by_name
 from ..processes.reading import check, convert_weights, read_graph, read_quantised
 from ..processes.space import temporary_folder
 from ..progress import Listener
-from ..weights import gguf, safetensors, sharded
+from ..weights import gguf, hdf5, safetensors, sharded
 from ..weights.stored import Stored
 from .explaining import stored_weights
 from .options import CheckSettings
@@ -35,8 +35,9 @@ def read_stored(path: Path, space: Path, trust: bool = False, most: float | None
     if path.suffix in weights.formats() and path.is_file():
         try:
             return by_name(convert_weights(path, space, trust, most))
-        except WeightsError:
-            if not _is_model(path):
+        except WeightsError as error:
+            is_model = hdf5.HOLDS_MODEL in str(error) if path.suffix in hdf5.SUFFIXES else _is_model(path)
+            if not is_model:
                 raise
     if not path.is_dir():
         check(path)
