@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from xverify.errors import WeightsError
@@ -28,6 +27,8 @@ ARRAY, SCALAR = 1, 3  # codes of the extension types that hold (shape, dtype, by
 
 def load_file(path: Path, trust: bool = False, most: float | None = None) -> Arrays:
     """All arrays of a file. trust: without effect, since these files cannot run code. most: see ``room.Room``."""
+    import msgspec
+
     room = Room(path, most)
     tree = msgspec.msgpack.decode(path.read_bytes(), ext_hook=lambda code, data: _extension(code, bytes(data), room))
     if not isinstance(tree, dict):
@@ -63,6 +64,8 @@ def _list(items: Any) -> list[Any]:
 
 def _extension(code: int, data: bytes, room: Room) -> Any:
     """An array; None for what is none."""
+    import msgspec
+
     if code not in (ARRAY, SCALAR):
         return None
     shape, kind, content = msgspec.msgpack.decode(data)
