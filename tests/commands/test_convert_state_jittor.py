@@ -11,7 +11,7 @@ from helpers import resumed
 from helpers.commandline import called
 
 from xverify.framework import discovery
-from xverify.weights import jittor as weights
+from xverify.weights import pickles
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("jittor_utils")
@@ -90,7 +90,7 @@ def test_state_goes_to_jittor_and_comes_back(place, name):
     assert done.code == 0, done.out + done.err
     assert call in done.out
     assert done.out.splitlines()[-1].startswith(verdict)
-    stored = weights.load_stored(place / file)["optimizer"]["defaults"]
+    stored = pickles.load_stored(place / file)["optimizer"]["defaults"]
     assert stored["n_step"] == 20
     (group,) = stored["param_groups"]
     states = [optimizer.state[each] for each in optimizer.param_groups[0]["params"]]
@@ -110,7 +110,7 @@ def test_state_goes_to_jittor_and_comes_back(place, name):
 
 def _changed(path, plant):
     """Write a copy of a file with a fault in the group of its optimizer. Returns its name."""
-    stored = weights.load_stored(path)
+    stored = pickles.load_stored(path)
     plant(stored["optimizer"]["defaults"], stored["optimizer"]["defaults"]["param_groups"][0])
     made = path.with_name("planted.pkl")
     made.write_bytes(pickle.dumps(stored, 4))
@@ -153,7 +153,7 @@ def test_a_file_of_a_user_with_running_statistics(trained):
     assert done.code == 0, done.out + done.err
     assert "not converted: epoch of trained.pkl" in done.out
     made = torch.load(trained / "resumed.pt", weights_only=True)
-    stored = weights.load_stored(trained / "trained.pkl")
+    stored = pickles.load_stored(trained / "trained.pkl")
     names = list(stored["model"])
     lists = stored["optimizer"]["defaults"]["param_groups"][0]
     assert "norm.running_mean" in names
@@ -198,7 +198,7 @@ def test_files_that_cannot_be_converted_are_refused(trained, file, says):
     write("short.pkl", {"defaults": {**defaults, "param_groups": [short]}})
     wrong = {key: [np.zeros(2, np.float32)] * 12 for key in ("m", "values")}
     write("shape.pkl", {"defaults": {**defaults, "param_groups": [wrong]}})
-    np.savez(trained / "w.npz", **weights.load_stored(trained / "trained.pkl")["model"])
+    np.savez(trained / "w.npz", **pickles.load_stored(trained / "trained.pkl")["model"])
     words = ("--to", "torch", "--out", "refused.pt", "--optimizer", "adam", "--weights", "w.npz")
     done = convert(trained, "--from", f"jittor={file}", *words)
     assert done.code == 2, done.out + done.err

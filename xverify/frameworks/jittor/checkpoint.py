@@ -26,6 +26,7 @@ from xverify.framework.checkpoint import (
     one_count,
 )
 from xverify.weights import jittor as weights
+from xverify.weights import pickles
 from xverify.weights.room import Room
 
 DEFAULTS, GROUPS = "defaults", "param_groups"  # a state_dict has all settings, and the groups, in one entry
@@ -74,7 +75,7 @@ class JittorCheckpoint(Checkpoint):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def open(self, path: Path, model: Any) -> Opened:
-        stored = weights.load_stored(path)
+        stored = pickles.load_stored(path)
         if not isinstance(stored, dict):
             raise WeightsError(f"{path}: holds a {type(stored).__name__}, not a state_dict")
         whole = DEFAULTS in stored
@@ -90,7 +91,7 @@ class JittorCheckpoint(Checkpoint):
             raise WeightsError(f"{path}: its optimizer has {len(groups)} parameter groups, and one can be converted")
         self.group = groups[0]
         held, of_model = (None, "") if whole else entry(stored, MODEL)
-        self.model = weights.arrays_of(held, path, Room(path)) if isinstance(held, dict) else None
+        self.model = pickles.arrays_of(held, path, Room(path)) if isinstance(held, dict) else None
         left = () if whole else tuple(str(name) for name in stored if name not in (own, of_model))
         steps = one_count(path, {"": float(self.defaults["n_step"])})
         return Opened(self._settings(), steps=steps, has_weights=self.model is not None, left=left, kinds=ADAMS)
