@@ -3,9 +3,8 @@
 python suites/resume.py [--only LIST] [--pairs LIST] [--model MODEL]
 
 Every file is written by the framework itself after STEPS steps, as its users do. A cell has the largest residual / noise floor of
-three further steps, and how far the weights of both frameworks are apart after them, in noise floors. The exit code is 1 where a
-cell is DIFFERENT that should not be, and where one is not that should: its frameworks keep other things, so that no file can
-carry the training on.
+three further steps, and how far the weights of both frameworks are apart after them, in noise floors. The exit code is 1 where the
+cells that are DIFFERENT are not those that should be.
 """
 
 from __future__ import annotations

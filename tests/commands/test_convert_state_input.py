@@ -32,7 +32,7 @@ def refused(tmp_path, xverify, in_one_process):
         (("--from", "torhc=checkpoint.pt", *TO), "--from is 'torhc'; did you mean 'torch'?"),
         (("--from", "torch=none.pt", *TO), "--from none.pt: no such file"),
         (("--from", "torch", *TO), "name the file, e.g. --from torch=checkpoint"),
-        (("--from", "paddle=checkpoint.pt", *TO), "port has no paddle.py"),
+        (("--from", "jax=checkpoint.pt", *TO), "port has no jax.py"),
         (("--from", "torch=checkpoint.pt", "--to", "keras"), "give --out FILE to write a file, or --to FRAMEWORK=FILE"),
         (("--from", "torch=checkpoint.pt", "--to", "torch", "--out", "a.pt"), "both frameworks are torch"),
         (("--from", "torch=checkpoint.pt", *TO, "--set", "lr"), "--set lr: write NAME=NUMBER"),

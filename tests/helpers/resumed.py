@@ -45,6 +45,23 @@ class Net(nn.Module):
 
 build = Net
 """,
+    "paddle.py": """
+import paddle
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.a, self.b, self.c = nn.Conv2D(3, 6, 5), nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = paddle.flatten(paddle.tanh(self.conv(x)), 1)
+        return self.c(paddle.tanh(self.b(paddle.tanh(self.a(x)))))
+
+
+build = Net
+""",
     "tensorflow.py": """
 from keras import Input, Model, layers
 
@@ -108,6 +125,22 @@ class Net(nn.Module):
 
     def execute(self, x):
         return self.c(self.norm(self.gru(self.lstm(x.permute(1, 0, 2))[0])[0].mean(0)))
+
+
+build = Net
+""",
+    "paddle.py": """
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.gru = nn.LSTM(5, 6), nn.GRU(6, 3)
+        self.norm, self.c = nn.BatchNorm1D(3), nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.c(self.norm(self.gru(self.lstm(x)[0])[0].mean(1)))
 
 
 build = Net

@@ -5,42 +5,15 @@ Without PaddlePaddle, in this interpreter or in an environment (``xverify env cr
 
 import json
 import shutil
-import subprocess
 
 import pytest
+from helpers.withpaddle import NEEDS_PADDLE, inside
 from test_zoo import SMALL, agree
 
-from xverify import host
-from xverify.environments import store as environments
-from xverify.framework.discovery import load
-from xverify.processes.command import interpreter as interpreter_of
-from xverify.processes.command import worker_command
 from xverify.workload.spec import zoo
 
-PADDLE = load("paddle")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        bool(host.missing(PADDLE)) and environments.chosen(PADDLE) is None,
-        reason="PaddlePaddle is not installed: xverify env create paddle",
-    ),
-]
+pytestmark = [pytest.mark.slow, NEEDS_PADDLE]
 SUBJECTS = ("torch:eager", "paddle", "paddle:static")
-
-
-def inside(folder, code):
-    """What a program prints that runs with PaddlePaddle and xverify."""
-    command = worker_command(PADDLE, folder, 1, "cpu", interpreter_of(PADDLE), module="this", arguments=())
-    done = subprocess.run(
-        [command.arguments[0], "-c", code],
-        capture_output=True,
-        text=True,
-        env=command.environment,
-        check=False,
-        cwd=folder,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 @pytest.mark.parametrize("model", ["mlp", "resnet18", "vit-tiny", "gpt-tiny", "lstm-fused"])

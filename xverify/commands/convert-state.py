@@ -16,7 +16,7 @@ from ..report.terminal import Output
 from ..results.figures import shown_ratio
 from ..results.verdicts import Verdict
 from ..training.continuing import LIMIT, STEPS
-from ..training.resuming import Asked, Converted, convert
+from ..training.resuming import Asked, Converted, convert, files
 from ..verdict.limits import EQUAL_RHO
 from ..workload.declaration import Option
 from ..workload.options import named
@@ -113,7 +113,9 @@ def _asked(args: argparse.Namespace, given: dict[str, Any]) -> Asked:
             raise UsageError(f"{flag} {path}: {wrong}")
     if args.out:
         read = [reads.of_file("--from", file), *reads.of_model("MODEL", args.model)]
-        outputs.check([outputs.Output("--out", Path(args.out), "weights")], read, args.force)
+        read += [reads.of_file("--weights", given["weights"])] if given["weights"] else []
+        written = [outputs.Output("--out", each, "weights") for each in files(target, Path(args.out))]
+        outputs.check(written, read, args.force)
     settings = dict(given["set"] or {})
     settings |= {"name": given["optimizer"]} if given["optimizer"] else {}
     weights = Path(given["weights"]) if given["weights"] else None
@@ -160,6 +162,8 @@ def _print(asked: Asked, found: Converted, quiet: bool) -> None:
             f"after {STEPS} steps in both: {found.apart.name or 'no weight'} of {other} and {first} differs by "
             f"{found.apart.share:.2g} of its change, {shown_ratio(found.apart.ratio, 2)} noise floors; up to {LIMIT:g} is rounding"
         )
+        for beside in files(asked.target, asked.out)[1:] if asked.out else ():
+            say(f"its weights are in {beside}")
         say(f"go on with {found.call}")
     say(f"{found.verdict.name}: {_conclusion(found, first, other)}")
 

@@ -18,6 +18,7 @@ ADAMS = ("adam", "adamw")  # have the same state, and in some files the same set
 # The names that users give to the two state_dicts of a file.
 MODEL = ("model", "model_state_dict", "state_dict")
 OPTIMIZER = ("optimizer", "optimizer_state_dict", "optimizer_states")
+STEPS = ("step", "steps", "global_step")  # and to the number of steps
 
 Value = float | bool | str
 # A field of Optimizer, in torch's terms, or "amsgrad" -> its value. "name" is the optimizer.
@@ -59,9 +60,14 @@ class Constructor:
         return f"{self.path}({', '.join(pairs)})"
 
     def defaults(self, made: Callable[..., Any]) -> Settings:
-        """The fields that have a default. made: the class or function itself."""
+        """The fields that have a default. made: the class or function itself.
+
+        The learning rate has none: nobody trains with that of a signature, and a wrong one would not show.
+        """
         known, found = inspect.signature(made).parameters, Settings()
         for name, argument in self.arguments.items():
+            if name == "lr":
+                continue
             default = known[argument.own].default if argument.own in known else None
             if default is None and name in ("weight_decay", "momentum"):
                 default = 0.0
@@ -97,11 +103,14 @@ class Opened:
 class Checkpoint:
     """The file in which the users of a framework keep weights and optimizer state, for one model.
 
-    path: of the file that is read; a worker sets it before ``open``.
+    path, given, apart: of the file that is read; a worker sets them before ``open``. given: the settings that the user gives, or
+        that the file should have. apart: a file of weights that the user names beside the file.
     constructors: optimizer -> how the framework makes it.
     """
 
     path: Path
+    given: Settings
+    apart: Path | None = None
     suffixes: tuple[str, ...] = ()  # how the name of such a file may end
     constructors: Mapping[str, Constructor] = {}
 
@@ -112,6 +121,10 @@ class Checkpoint:
     def made(self, name: str) -> Callable[..., Any]:
         """The class or function that the constructor of this optimizer names."""
         raise NotImplementedError
+
+    def call(self, o: Optimizer) -> str:
+        """How a user makes this optimizer."""
+        return self.constructors[o.name].says(o)
 
     def weights(self) -> Mapping[str, Any] | None:
         """The weights of the opened file, by the framework's own names; None: ``load`` sets them itself, or there are none."""

@@ -51,6 +51,8 @@ class Trains(ShowsLayers):
     mixed: ClassVar[tuple[str, ...]] = ()
     # Why ``mixed`` lacks a precision that the framework has a setting for, as a sentence; '' where there is nothing to say.
     not_mixed: ClassVar[str] = ""
+    # How the name of the second file of a training run ends, which holds the weights; "" where one file holds all.
+    checkpoint_beside: ClassVar[str] = ""
     # What the run asks for; ``set_up`` replaces it.
     setup: Setup = Setup()
 

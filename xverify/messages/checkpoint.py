@@ -30,12 +30,14 @@ class CheckpointOpened:
 class OpenCheckpoint(Request[CheckpointOpened]):
     """Read the file of a training run of this framework.
 
-    path: the file. title: what messages call it. optimizer: its name, for files that do not say it; "" for those that do.
+    path: the file. title: what messages call it. given: settings that it may lack: those of the user, or those that it should
+        have; "name" is the optimizer. weights: a file of weights that the user names; "" for none.
     """
 
     path: str
     title: str
-    optimizer: str = ""
+    given: dict[str, float | bool | str]
+    weights: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -129,10 +130,11 @@ class Side:
         if refused:
             raise UsageError(refused)
 
-    def open(self, path: Path, optimizer: str) -> CheckpointOpened:
-        """Read what a file says."""
+    def open(self, path: Path, given: Mapping[str, Value], weights: Path | None = None) -> CheckpointOpened:
+        """Read what a file says. given, weights: see OpenCheckpoint."""
+        apart = "" if weights is None else str(weights.absolute())
         try:
-            opened = self.worker.ask(OpenCheckpoint(str(path.absolute()), str(path), optimizer))
+            opened = self.worker.ask(OpenCheckpoint(str(path.absolute()), str(path), dict(given), apart))
         except (Unsupported, Failed) as error:
             raise UsageError(f"{path}: {error}") from None
         if opened.refused:
@@ -191,8 +193,9 @@ def worker_of(adapter: type[Framework], place: Path) -> Worker:
 
 def _begin(asked: Asked, side: Side) -> tuple[Converted, State]:
     """Load the file of the first framework: what is known about it, and its state."""
-    name = str(asked.settings.get("name", ""))
-    opened = side.open(asked.file, name)
+    beside = asked.source.checkpoint_beside
+    of_own = asked.weights if asked.weights is not None and beside and asked.weights.suffix == beside else None
+    opened = side.open(asked.file, asked.settings, of_own)
     settings, assumed, steps = complete(asked.file, asked.settings, opened)
     found = Converted(settings, assumed=assumed)
     side.prepare(settings)
@@ -204,7 +207,7 @@ def _begin(asked: Asked, side: Side) -> tuple[Converted, State]:
             "--set step=N gives the number"
         )
     side.load(steps)
-    if asked.weights is not None:
+    if asked.weights is not None and of_own is None:
         path = side.place / "read-weights.npz"
         convert_weights(asked.weights, path)
         side.worker.ask(messages.Load(path=str(path)))
@@ -258,7 +261,10 @@ def _end(
         target.prepare(own)  # its state is now that of other steps, so that a file that is not loaded shows
     path = asked.given or asked.out
     assert path is not None
-    opened = target.open(path, own.name)
+    opened = target.open(path, {"name": own.name, "beta1": own.beta1, "beta2": own.beta2})
+    if not opened.has_weights:
+        beside = "".join(f" or in {each}" for each in files(asked.target, path)[1:])
+        raise UsageError(f"{path} holds no weights, without which no step can be checked: save them in it{beside}")
     found.differences += other_settings(path, opened, own)
     target.load(wanted.steps if opened.steps is None else opened.steps)
     read = target.state()
@@ -306,11 +312,21 @@ def _correct_maximum(state: dict[str, Array], source: Optimizer, target: Optimiz
         state[key] = state[key] / correction if corrected[1] else state[key] * correction
 
 
+def files(target: type[Framework], out: Path) -> list[Path]:
+    """The files of a training run that are written for this path."""
+    return list(dict.fromkeys([out, out.with_suffix(target.checkpoint_beside)] if target.checkpoint_beside else [out]))
+
+
 def _write(target: Side, wanted: State, path: Path) -> None:
     target.set(wanted)
     try:
-        with writing.replacing(path) as made:
+        with ExitStack() as stack:
+            made, *others = [
+                stack.enter_context(writing.replacing(each)) for each in files(target.worker.framework, path)
+            ]
             target.worker.ask(SaveCheckpoint(str(made.absolute())))
+            for other in others:
+                made.with_name(other.name).replace(other)
     except Unsupported as error:
         raise UsageError(f"{target.name} cannot keep this state: {error}") from None
 

@@ -40,11 +40,12 @@ class CheckpointWork(Group):
                 "the model stores weights otherwise than the reference, and optimizer state is not converted then"
             )
         self.opened, self.title = state.trained.checkpoint(), request.title
-        self.opened.path = Path(request.path)
+        self.opened.path, self.opened.given = Path(request.path), request.given
+        self.opened.apart = Path(request.weights) if request.weights else None
         try:
             with readable(self.opened.path):
                 found = self.opened.open(self.opened.path, state.model)
-            name = str(found.settings.get("name", "") or request.optimizer)
+            name = str(found.settings.get("name", "") or request.given.get("name", ""))
             known = self.opened.constructors
             if name and name not in known:
                 raise WeightsError(
@@ -91,7 +92,7 @@ class CheckpointWork(Group):
         if name not in form.constructors:
             known = ", ".join(form.constructors)
             raise Unsupported(f"{self.state.runner.name} has no {name}; converted are {known}")
-        return CheckpointForm(form.constructors[name].says(request.optimizer), form.suffixes)
+        return CheckpointForm(form.call(request.optimizer), form.suffixes)
 
     def go_on(self, request: GoOn) -> None:
         """Make the steps."""

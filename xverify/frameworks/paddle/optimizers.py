@@ -55,7 +55,7 @@ def _formula(o: Optimizer, rate: Any, **more: Any) -> Any:
     if o.name == "adam":
         return optim.Adam(rate, **more)
     if o.name == "rmsprop":
-        return optim.RMSProp(rate, rho=o.alpha, epsilon=o.eps, **more)
+        return optim.RMSProp(rate, rho=o.alpha, epsilon=o.eps, momentum=o.momentum, centered=o.centered, **more)
     if o.name == "adagrad":
         return optim.Adagrad(rate, o.eps, **more)
     if o.momentum:
@@ -122,8 +122,6 @@ def _check(o: Optimizer) -> None:
             "the learning rate of a parameter group of Paddle is a multiple of the optimizer's, which is 0; "
             "run with --match-optimizer"
         )
-    if o.name == "rmsprop" and (o.momentum or o.centered):
-        raise Unsupported("RMSProp of Paddle with momentum or centered is not supported; run with --match-optimizer")
     if o.name in ("lion", "adafactor"):
         raise Unsupported(f"paddle.optimizer has no {o.name.capitalize()}; run with --match-optimizer")
 

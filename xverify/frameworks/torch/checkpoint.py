@@ -15,6 +15,7 @@ from xverify.framework.checkpoint import (
     ADAMS,
     MODEL,
     OPTIMIZER,
+    STEPS,
     Argument,
     Checkpoint,
     Constructor,
@@ -27,7 +28,6 @@ from xverify.weights import torch as weights
 from xverify.workload.adafactor import EPS as ADAFACTOR_EPS
 from xverify.workload.recipe import Group
 
-STEPS = ("step", "steps", "global_step")
 LION = "exp_avg"  # the name of its momentum in the packages that have it; see lion.py
 
 _RATE = {"lr": Argument("lr")}
