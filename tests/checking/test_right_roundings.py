@@ -62,3 +62,42 @@ def test_states_behind_closed_gates_have_the_precision_of_a_sigmoid(xverify, tmp
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     done = xverify("check", path)
     assert done.code == 0, done.out + done.err
+
+
+def probabilities(path, scale=None):
+    """A softmax over 40 classes, most of them near 1/40; with a scale in whole numbers, as its weights."""
+    random = np.random.default_rng(1)
+    matrix = random.standard_normal((16, 40)).astype(np.float32) * np.float32(0.2)
+    weights, nodes = {"m": matrix}, []
+    if scale:
+        step = np.float32(np.abs(matrix).max() / 127)
+        weights = {"w": np.round(matrix / step).astype(np.int8), "ws": step, "wz": np.int8(0)}
+        weights |= {"scale": np.float32(scale), "zero": np.uint8(0)}
+        nodes = [helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["m"], "weights")]
+    nodes += [
+        helper.make_node("MatMul", ["x", "m"], ["l"], "head"),
+        helper.make_node("Softmax", ["l"], ["p" if scale else "y"], "softmax"),
+    ]
+    if scale:
+        nodes += [
+            helper.make_node("QuantizeLinear", ["p", "scale", "zero"], ["q"], "quantise"),
+            helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"], "dequantise"),
+        ]
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 40])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(1 / 256, "EQUAL"), (1 / 64, "DRIFT")], ids=["fixed", "coarse"])
+def test_the_fixed_range_of_a_softmax_is_no_coarse_one(xverify, tmp_path, scale, verdict):
+    """Tools give the results of a softmax the range from 0 to 1, of which those of many classes use a small part."""
+    file, reference = probabilities(tmp_path / "q.onnx", scale), probabilities(tmp_path / "f.onnx")
+    done = xverify("check", file, "--against", reference, "--json", tmp_path / "r.json")
+    rows = {row["task"]: row["error"] for row in json.loads((tmp_path / "r.json").read_text())["rows"]}
+    assert rows["conversion"]["verdict"] == verdict, done.out + done.err

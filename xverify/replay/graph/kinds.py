@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .model import Node
+from .model import Body, Node
 from .operators.shape import cast_type
 from .values import UNITS, Value, element_type, is_float
 
@@ -28,6 +28,23 @@ QUANTISING = frozenset({
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QLinearAdd",
     "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QLinearGlobalAveragePool", "QGemm", "QLinearConcat",
 })  # fmt: skip
+
+QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+# Operators that may lie between a constant and what takes it, or behind a layer.
+MOVES = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast"})
+# Functions whose results lie between -1 and 1. Tools take these bounds for the range, whatever the values are.
+BOUNDED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh", "QLinearSoftmax", "QLinearSigmoid"})
+BOUND = 1.02
+
+
+def is_range_of_function(graph: Body, name: str, low: float, high: float) -> bool:
+    """Whether a value is the result of a function with bounds, perhaps behind nodes that move or quantise it, and has their range.
+
+    low, high: the smallest and the largest number that its quantisation holds.
+    """
+    line = graph.line(graph.makers.get(name))
+    function = next((node for node in line if node.op not in MOVES and node.op not in QUANTISERS), None)
+    return function is not None and function.op in BOUNDED and max(-low, high) <= BOUND
 
 
 def copies(node: Node) -> bool:

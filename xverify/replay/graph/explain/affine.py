@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..kinds import MOVES, QUANTISERS
 from ..layers import BIAS, FAMILIES, KINDS, PARAMETERS, WHOLE_SUMS, Kind
 from ..model import Graph, Node
 from ..operators.quantized import along
 from ..operators.table import computed
 from ..values import is_float
 
-QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
-# Operators that may lie between a constant and what takes it, or behind a layer.
-MOVES = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast"})
 ADDS, SCALES = ("Add", "Sub"), ("Mul", "Div")
 
 

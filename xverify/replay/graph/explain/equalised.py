@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..kinds import QUANTISERS
 from ..layers import BIAS, FAMILIES
 from ..model import Graph
 from ..values import is_float
-from .affine import QUANTISERS
 from .quantised_weights import Weight, takes_steps
 
 ROUNDS = 12  # of the alternating fit of two factors

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..describe import Types
+from ..kinds import MOVES, QUANTISERS
 from ..layers import BIAS, FAMILIES, KINDS, WHOLE_SUMS
 from ..model import Graph, Node
 from ..values import Named, is_float
-from .affine import MOVES, QUANTISERS, Chain, chain, channels, own_bias, pairs, spread
+from .affine import Chain, chain, channels, own_bias, pairs, spread
 from .correspondence import corresponding
 from .quantised_weights import Weight, quantised_weights
 from .segments import segments_of

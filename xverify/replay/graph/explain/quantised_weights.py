@@ -11,12 +11,12 @@ import numpy as np
 
 from ..describe import Types, whole_limits
 from ..judge.rounding import weight_axis
+from ..kinds import MOVES
 from ..layers import BIAS, KINDS, Kind, Steps
 from ..model import Graph, Node, UnsupportedOperator
 from ..operators.quantized import along, blocks, n_bits
 from ..operators.registry import Call
 from ..operators.table import computed
-from .affine import MOVES
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..kinds import MOVES
 from ..layers import FAMILIES, PARAMETERS
 from ..model import Graph, Node
-from .affine import MOVES
 from .correspondence import corresponding
 
 # Operators that take whole numbers -> the inputs that are whole numbers, each with its scale and zero point.

@@ -10,17 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..evaluation import Evaluation, Scope, given
-from ..kinds import QUANTISING
+from ..kinds import QUANTISING, is_range_of_function
 from ..model import Body, Graph, Node
 from ..operators.quantized import real, real_of, returns_steps, rounded
 from ..operators.registry import Call
 from ..values import Value, exact_of
-from .affine import MOVES, QUANTISERS
 from .correspondence import Match
 
-# Functions whose results lie between -1 and 1. Tools take these bounds for the range, whatever the values are.
-BOUNDED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh", "QLinearSoftmax", "QLinearSigmoid"})
-BOUND = 1.02
 QUANTISED = QUANTISING | {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"}
 
 
@@ -150,7 +146,7 @@ class Pulled(Scope):
             return
         limits, step, offset = np.iinfo(kind), float(np.reshape(scale, ())), float(np.reshape(zero, ()))
         low, high = (limits.min - offset) * step, (limits.max - offset) * step
-        if is_bounded(graph, name) and max(-low, high) <= BOUND:
+        if is_range_of_function(graph, name, low, high):
             return
         filled = max(float(np.max(exact)) / high if high > 0 else 0.0, float(np.min(exact)) / low if low < 0 else 0.0)
         if math.isfinite(filled) and filled > 0:
@@ -165,14 +161,6 @@ class Pulled(Scope):
         found = decibels(relative(quantised, exact))
         if found is not None:
             self.inputs.append(found)
-
-
-def is_bounded(graph: Body, name: str) -> bool:
-    """Whether a value is the result of a function with bounds, perhaps behind nodes that move or quantise it."""
-    for node in graph.line(graph.makers.get(name)):
-        if node.op not in MOVES and node.op not in QUANTISERS:
-            return node.op in BOUNDED
-    return False
 
 
 def relative(found: Any, exact: Any) -> float:

@@ -200,7 +200,21 @@ class _Rounded(Evaluation):
             outside = steps - np.clip(steps, lowest, high + 0.5)
             power = float(np.square(steps - np.median(steps)).sum())
             self.ranges.clipped[node.name] = float(np.square(outside).sum()) / power if power else 0.0
+            if self._has_range_of_function(node, inputs, low, high):
+                return 1.0
         return min(1.0, self.units.spare * max(needed, 1.0) / STEPS)
+
+    def _has_range_of_function(self, node: Node, inputs: Sequence[Value | None], low: float, high: float) -> bool:
+        """Whether the scale of a quantised result is that of the range of a function with bounds, which tools take as it is.
+
+        low, high: the smallest and the largest number of steps.
+        """
+        scale, zero = inputs[PARAMETERS[node.op][0]], self._zero(node, inputs)
+        offset = 0.0 if zero is None else zero.exact
+        if scale is None or np.size(scale.exact) != 1 or np.size(offset) != 1:
+            return False
+        step, middle = (float(np.reshape(each, ())) for each in (scale.exact, offset))
+        return kinds.is_range_of_function(self.graph, node.outputs[0], (low - middle) * step, (high - middle) * step)
 
     def _zero(self, node: Node, inputs: Sequence[Value | None]) -> Value | None:
         """The zero point of a quantised result."""
