@@ -223,7 +223,7 @@ class ModelReference:
         about = partial(_about_weights, prepared, settings.weights is not None, tools.graphs)
         calls = partial(_calls, process.worker, prepared, paths[0])
         target = Target(cases, meaning, source=source, about_weights=about, calls=calls)
-        return replace(self._told(target, asked, prepared, exact), notes=tuple(_notes(prepared, exact)))
+        return replace(self._told(target, asked, prepared, exact), notes=tuple(_notes(prepared, exact, self.context.settings)))
 
     def _for_cases(self, process: ReferenceProcess, cases: Cases) -> tuple[ReferenceProcess, tuple[Path, Path]]:
         """The process with a request for these cases, and the files of the cases and of their first items."""
@@ -254,10 +254,10 @@ class ModelReference:
         return Known(target, replace(told, framework=f"{self}, with {source}"), summary.weights(prepared))
 
 
-def _notes(prepared: Prepared, found: Truth) -> Iterator[str]:
+def _notes(prepared: Prepared, found: Truth, settings: CheckSettings) -> Iterator[str]:
     """What the user should know about the reference."""
     replaced = prepared.replaced_weights.replace("this run uses", "the reference has")
-    if replaced:
+    if replaced and settings.weights != PROBE_WEIGHTS:
         yield replaced
     if found.precision_problem:
         yield f"the reference is not in float64: {found.precision_problem}"

@@ -11,7 +11,7 @@ from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import detection, numbers
 from .cells import written
-from .notes import coverage, speed_sentences
+from .notes import coverage, input_cases, speed_sentences
 from .notes import notes as notes_of_run
 from .rows import DETECTION, RATIO, fitting, speed_columns, verdict
 from .tables import Column, FirstThatFits
@@ -22,7 +22,7 @@ QUESTIONS = {"runtime": "computes what the file says", "conversion": "says what 
 
 def summary(result: Result) -> FirstThatFits:
     """The table of all rows, with as many columns as fit into the width of the console."""
-    title = f"{result.model}, {result.inputs.cases} input cases ({result.inputs.kind})"
+    title = f"{result.model}, {input_cases(result)} ({result.inputs.kind})"
     return fitting(shown(result), DISPENSABLE, result, title)
 
 

@@ -133,6 +133,12 @@ def tally(rows: Sequence[Row], what: str) -> str:
     return ", ".join([f"{equal} of {len(rows)} {what} EQUAL", *(f"{count} {name}" for name, count in counts)])
 
 
+def input_cases(result: Result) -> str:
+    """How many input cases there were."""
+    count = result.inputs.cases
+    return "1 input case" if count == 1 else f"{count} input cases"
+
+
 def few(names: Sequence[str], most: int = FEW) -> str:
     """The first names of a list. most: their number; further names are replaced by an ellipsis."""
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
@@ -208,7 +214,7 @@ def _outputs(result: Result) -> str:
     precision = "float64, but not in every part" if reference.precision == "mixed" else reference.precision
     why = f" ({reference.precision_problem})" if reference.precision_problem else ""
     return (
-        f"Outputs: {result.inputs.cases} input cases checked against {reference.framework} in "
+        f"Outputs: {input_cases(result)} checked against {reference.framework} in "
         f"{precision}{why}; {name} divides the error by {floor}; a value up to {limit:g} is EQUAL"
     )
 
