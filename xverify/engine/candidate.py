@@ -309,6 +309,6 @@ class Candidate(TimedCandidate):
             environment=dict(self.started.environment) if self.started else {},
             training=self.training,
             decoding=self.decoding,
-            precision=learning.precision(self.request),
+            precision=learning.precision(self.request, self.training),
             sizes=dict(self.request.sizes),
         )

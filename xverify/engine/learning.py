@@ -11,6 +11,7 @@ from ..results.records import Error, Training
 from ..training.learner import Learner
 from ..training.own_parity import OwnStepParity
 from ..training.parity import TrainingParity
+from ..verdict.limits import UNITS
 from ..workload.objective import has_own_step
 from ..workload.request import Request
 from .stages import Built, Subject, Warmed
@@ -60,9 +61,13 @@ def learner(subject: Subject, worker: Worker, built: Built, warmed: Warmed, matc
     )
 
 
-def precision(request: Request) -> Precision | None:
-    """The precision at which the verdict on a training run holds; None where it is float32."""
-    if request.optimizer is None or not request.optimizer.recipe.is_mixed:
+def precision(request: Request, training: Training | None) -> Precision | None:
+    """The precision at which the verdict on a training run holds; None where it is float32. training: what was judged."""
+    if request.optimizer is None:
         return None
     name = request.optimizer.recipe.precision
+    if training is not None and training.own_step:
+        name = training.precision
+    if name not in UNITS:
+        return None
     return Precision(says=f"{name}, with weights in float32", name=name, weights="float32", computed=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -15,16 +15,12 @@ from torch import nn
 from ..float64.own_step import Change, Optimizers, Steps
 from ..float64.own_truth import rms
 from ..weights.canonical import Array
+from .own_updates import unchanged
 
 FACTOR = 1e-3  # share of a value by which a factor may be off
 
 Arrays = Mapping[str, Array]
 Around = Callable[[nn.Module], AbstractContextManager[object]]
-
-
-def unchanged(_model: nn.Module, _optimizers: Optimizers) -> AbstractContextManager[object]:
-    """The change that changes nothing."""
-    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,7 @@ class Port:
     optimizer: the name of that optimizer; "" where it is not known, or has no name.
     factor: by which its gradients there are multiples of the right ones, mostly; NaN where they are not, or are not known.
     variants: formula variants that the optimizers have in the exact steps; see own_variants.
+    given: gives the optimizers other gradients in the exact steps.
     """
 
     found: Sequence[Arrays]
@@ -68,6 +65,7 @@ class Port:
     optimizer: str
     factor: float
     variants: Sequence[str] = ()
+    given: Change = unchanged
 
 
 @dataclass(frozen=True)

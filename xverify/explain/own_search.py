@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from torch import nn
-
-from ..float64.own_step import Change, Optimizers, Steps, Taken
+from ..float64.own_step import Steps, Taken
 from ..float64.own_truth import rms
 from ..verdict.limits import OWN_DRIFT, OWN_EQUAL
 from ..weights.canonical import Array
 from .deadline import Deadline, OutOfTime
 from .own_mistake import Case, Mistake, Mistakes, Port, every, within
+from .own_updates import all_of
 from .own_variants import with_variants
 
 SECONDS = 60.0  # of computation that one search for an explanation may take
@@ -104,7 +102,7 @@ def _tried(mistake: Mistake, case: Case, deadline: Deadline, most: float) -> _Fi
         steps = replace(steps, files=steps.files[: port.first + 1])
     try:
         with deadline.limited(most):
-            for number, taken in enumerate(steps.drive(change=partial(_both, mistake.change, port.variants))):
+            for number, taken in enumerate(steps.drive(change=all_of(partial(with_variants, port.variants), mistake.change, port.given))):
                 left = _left(mistake, taken, port, number)
                 if not math.isfinite(left):
                     return None
@@ -118,13 +116,6 @@ def _tried(mistake: Mistake, case: Case, deadline: Deadline, most: float) -> _Fi
     except Exception:  # the user's code may not run with this mistake in it
         return None
     return _Fitting(mistake, worst, np.concatenate([*results, np.empty(0)])) if better else None
-
-
-@contextmanager
-def _both(change: Change, variants: Sequence[str], model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
-    """A change, together with variants."""
-    with with_variants(variants, model, optimizers), change(model, optimizers):
-        yield
 
 
 def _left(mistake: Mistake, taken: Taken, port: Port, number: int) -> float:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
 from torch import nn
 
-from ..float64.own_step import Optimizers
+from ..float64.own_step import Change, Optimizers
 from ..float64.replaced import replaced
 
 # The settings of a group in the n-th call of its optimizer, from 0: those that are other ones.
 Values = Callable[[dict[str, Any], int], Mapping[str, Any]]
+
+
+def unchanged(_model: nn.Module, _optimizers: Optimizers) -> AbstractContextManager[object]:
+    """The change that changes nothing."""
+    return nullcontext()
+
+
+def all_of(*changes: Change) -> Change:
+    """Several changes, in this order: what a later one does before an update comes before what an earlier one does."""
+
+    @contextmanager
+    def change(model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
+        with ExitStack() as stack:
+            for each in changes:
+                stack.enter_context(each(model, optimizers))
+            yield
+
+    return change
 
 
 @contextmanager

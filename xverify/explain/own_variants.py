@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..float64.own_step import Change, Optimizers, Steps
 from ..float64.own_truth import write_changed
 from ..float64.replaced import hooked, replaced_everywhere
-from .own_updates import around_updates, with_settings
+from .own_updates import all_of, around_updates, unchanged, with_settings
 
 # What an update makes: (parameter group, state of the parameter after it, weight before it, gradient) -> weight after it.
 Rule = Callable[[Mapping[str, Any], Mapping[str, Any], Tensor, Tensor], Tensor]
@@ -36,16 +36,20 @@ def applying(variants: Sequence[str], optimizers: Optimizers) -> tuple[str, ...]
     return tuple(each for each in variants if can[each])
 
 
-def write_variants(steps: Steps, folder: Path, seed: int, repeats: int, variants: Sequence[str]) -> tuple[str, ...]:
+def write_variants(
+    steps: Steps, folder: Path, seed: int, repeats: int, variants: Sequence[str], given: Change = unchanged
+) -> tuple[str, ...]:
     """Write the arrays of the exact steps with formula variants of other frameworks' optimizers, as ``truths`` writes them.
 
     The noise is that of the variants: where a gradient is near eps, that of Adam's is not the noise of torch's formula.
 
-    Returns those of the variants that the optimizers of the step can have. Without any, nothing is written.
+    given: gives the optimizers other gradients.
+
+    Returns those of the variants that the optimizers of the step can have. Without any of those asked for, nothing is written.
     """
     found = applying(variants, steps.optimizers())
-    if found:
-        write_changed(steps, folder, partial(with_variants, found), seed, repeats)
+    if found or not variants:
+        write_changed(steps, folder, all_of(partial(with_variants, found), given), seed, repeats)
     return found
 
 

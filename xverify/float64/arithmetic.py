@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _NARROWER = {wide: narrow for narrow, wide in WIDER.items()}
+LOWER = {torch.float16: torch.float64, torch.bfloat16: torch.float64}
 # Operations whose result is random numbers and nothing else.
 DRAWS = {
     *("rand", "rand_like", "randn", "randn_like", "normal", "bernoulli", "multinomial"),
@@ -22,7 +24,14 @@ SCALING = {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
 
 
 class _Widening(TorchDispatchMode):
-    """Replaces float32 by float64 in the arguments of every operation that does not overwrite one of them."""
+    """Replaces float32 by float64 in the arguments of every operation that does not overwrite one of them.
+
+    lower: whether to replace float16 and bfloat16, too.
+    """
+
+    def __init__(self, lower: bool) -> None:
+        super().__init__()
+        self.wider = {**WIDER, **LOWER} if lower else WIDER
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -31,17 +40,19 @@ class _Widening(TorchDispatchMode):
             return _drawn(func, args, kwargs or {})
         if func.overloadpacket.__name__ in SCALING:
             return _scaling(func, args)
-        named = {key: WIDER.get(value, value) if key == "dtype" else value for key, value in (kwargs or {}).items()}
+        wider = self.wider
+        named = {key: wider.get(value, value) if key == "dtype" else value for key, value in (kwargs or {}).items()}
         if func._schema.is_mutable or func.is_view:  # a view must be one of the given tensor
             return func(*args, **named)
-        return func(*tree_map(_widened, args), **tree_map(_widened, named))
+        widened = partial(_widened, wider)
+        return func(*tree_map(widened, args), **tree_map(widened, named))
 
 
 def _drawn(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Random numbers as they are drawn in float32, so that a seeded table of a constructor has the same values."""
     with _default_dtype(torch.float32):
         if not func._schema.is_mutable:
-            return _widened(func(*tree_map(_narrowed, args), **tree_map(_narrowed, dict(kwargs))))
+            return _widened(WIDER, func(*tree_map(_narrowed, args), **tree_map(_narrowed, dict(kwargs))))
         target, *others = args
         drawn = torch.empty_like(target, dtype=_NARROWER.get(target.dtype, target.dtype))
         return target.copy_(func(drawn, *tree_map(_narrowed, others), **kwargs))
@@ -61,18 +72,20 @@ def _narrowed(value: Any) -> Any:
     return value.float() if isinstance(value, torch.Tensor) and value.dtype is torch.float64 else value
 
 
-def _widened(value: Any) -> Any:
-    return value.to(WIDER[value.dtype]) if isinstance(value, torch.Tensor) and value.dtype in WIDER else value
+def _widened(wider: Mapping[torch.dtype, torch.dtype], value: Any) -> Any:
+    return value.to(wider[value.dtype]) if isinstance(value, torch.Tensor) and value.dtype in wider else value
 
 
 @contextmanager
-def float64_arithmetic() -> Iterator[None]:
+def float64_arithmetic(lower: bool = False) -> Iterator[None]:
     """Compute everything in float64 within the context, whatever the code of the model asks for.
 
     Code that is written for float32 names it: a conversion of time steps, a table of frequencies, the dtype of a softmax. The
     float64 model must not round there, and a layer with float64 weights would refuse float32 inputs.
+
+    lower: whether to compute in float64 also where the code asks for float16 or bfloat16.
     """
-    with _default_dtype(torch.float64), _Widening():
+    with _default_dtype(torch.float64), _Widening(lower):
         yield
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
-from ..verdict.limits import UNIT
+from ..verdict.limits import UNIT, growth
 from .arithmetic import float64_arithmetic
 from .rounding import Noise, has_no_memory, rounded_log_softmax, rounded_logsumexp, rounded_softmax, sums_exactly
 
@@ -55,12 +56,23 @@ ENDS = 90.0  # beyond this argument, a sigmoid is 0 or 1 in float32
 ONE_ROUNDING = 4  # terms of a sum up to which its growth is that of a single rounding
 
 
-class _Perturbing(TorchDispatchMode):
-    """Perturbs the results of every operation that rounds, and the arguments of sums by the growth of their rounding."""
+Key = tuple[str, tuple[tuple[int, ...], ...]]  # an operation: its name, and the shapes of its first arguments
 
-    def __init__(self, noise: Noise) -> None:
+
+def key_of(name: str, args: tuple[Any, ...]) -> Key:
+    """An operation by which it is found again when the same code runs in another precision."""
+    return name, tuple(tuple(each.shape) for each in args if isinstance(each, Tensor))
+
+
+class _Perturbing(TorchDispatchMode):
+    """Perturbs the results of every operation that rounds, and the arguments of sums by the growth of their rounding.
+
+    units: operation -> unit roundoff, of those that compute in a lower precision than float32.
+    """
+
+    def __init__(self, noise: Noise, units: Mapping[Key, float]) -> None:
         super().__init__()
-        self.noise = noise
+        self.noise, self.units = noise, units
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -69,6 +81,9 @@ class _Perturbing(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         if func.is_view or name in COPIES:
             return func(*args, **named)
+        unit = self.units.get(key_of(name, args)) if self.units else None
+        if unit is not None:
+            return self._lower(func, name, args, named, unit)
         if name in SOFTMAXES or name == "logsumexp":
             return self._softmax(func, name, args, named)
         if name.rstrip("_") in APPROXIMATED:
@@ -83,6 +98,25 @@ class _Perturbing(TorchDispatchMode):
                 size = self.noise.rounding(terms)
                 args = tree_map_only(Tensor, lambda tensor: self.noise.argument(tensor, size), args)
         return tree_map_only(Tensor, lambda tensor: _changed(tensor, change), func(*args, **named))
+
+    def _lower(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any], unit: float) -> Any:
+        """An operation in a lower precision: what it takes and what it returns is rounded.
+
+        Products are added up in float32, and so their rounding does not grow; a plain sum is added up in the precision by some
+        frameworks.
+        """
+        size = unit * growth(_terms(name, args)) if name in REDUCTIONS else unit
+        if not func._schema.is_mutable:
+            args = tree_map_only(Tensor, lambda tensor: self.noise.argument(tensor, size), args)
+        found = func(*args, **named)
+        if name == "convolution_backward" and found[2] is not None:
+            found = *found[:2], self._bias_gradient(args[0], unit)
+        return tree_map_only(Tensor, lambda tensor: _changed(tensor, partial(self.noise.perturb_, size=unit)), found)
+
+    def _bias_gradient(self, gradient: Tensor, unit: float) -> Tensor:
+        """The gradient of a convolution's bias, which is a plain sum. gradient: of the output, (N, C, ...)."""
+        size = unit * growth(gradient.numel() // gradient.shape[1])
+        return self.noise.argument(gradient, size).sum([0, *range(2, gradient.dim())])
 
     def _approximation(self, size: Tensor, found: Tensor) -> Tensor:
         """The error of an approximated function. Where all results are small, it counts as an error of this size and no larger."""
@@ -151,14 +185,20 @@ def _terms(name: str, args: tuple[Any, ...]) -> int:
 
 
 @contextmanager
-def perturbed_operations(noise: Noise) -> Iterator[None]:
-    """Compute with the rounding of every operation. Attention is split into its operations: its mask does not round."""
-    with _Perturbing(noise), sdpa_kernel(SDPBackend.MATH):
+def perturbed_operations(noise: Noise, units: Mapping[Key, float] | None = None) -> Iterator[None]:
+    """Compute with the rounding of every operation. Attention is split into its operations: its mask does not round.
+
+    units: operation -> unit roundoff, of those that compute in a lower precision than float32.
+    """
+    with _Perturbing(noise, units or {}), sdpa_kernel(SDPBackend.MATH):
         yield
 
 
 @contextmanager
-def perturbed_arithmetic(noise: Noise) -> Iterator[None]:
-    """Compute in float64, with the rounding of every operation: the arithmetic of a perturbed pass."""
-    with perturbed_operations(noise), float64_arithmetic():  # the inner one sees an operation first
+def perturbed_arithmetic(noise: Noise, units: Mapping[Key, float] | None = None, lower: bool = False) -> Iterator[None]:
+    """Compute in float64, with the rounding of every operation: the arithmetic of a perturbed pass.
+
+    units: see ``perturbed_operations``. lower: see ``float64_arithmetic``.
+    """
+    with perturbed_operations(noise, units), float64_arithmetic(lower):  # the inner one sees an operation first
         yield

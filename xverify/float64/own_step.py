@@ -30,6 +30,7 @@ from ..weights.canonical import Array
 from ..workload.probe import STATISTICS
 from .arithmetic import float64_arithmetic
 from .operations import perturbed_arithmetic
+from .own_precision import OwnPrecision
 from .perturbation import Noise
 from .replaced import hooked, replaced
 from .structures import as_float32, as_float64
@@ -89,12 +90,13 @@ Change = Callable[[nn.Module, Optimizers], AbstractContextManager[object]]
 class Steps:
     """The steps of a user's code.
 
-    files: the weights before each step. batches: one for each step.
+    files: the weights before each step. batches: one for each step. precision: what the code has shown of its precision.
     """
 
     code: Code
     files: Sequence[str]
     batches: Sequence[Batch]
+    precision: OwnPrecision = field(default_factory=OwnPrecision)
 
     def drive(
         self,
@@ -107,13 +109,15 @@ class Steps:
     ) -> Iterator[Taken]:
         """Make a step from the weights of each file, with a new model and a new state.
 
+        In float64, the step does not compute in a lower precision where its code asks for it.
+
         noise: perturbs weights, inputs, layers and constants, ``times`` as much as rounding does. change: of the code.
         started: called with what the state holds before the first step. inside: makes the context of ``train_state``, and that of
         every step.
         """
         code, model = self.code, self.code.build(float64)
         _set_weights(code, model, self.files[0], noise, times)
-        with inside(), _arithmetic(float64, None, times):
+        with inside(), self._arithmetic(float64, None, times):
             step, optimizers, reader = code.start(model)
         started(reader.read())
         with ExitStack() as contexts:
@@ -121,14 +125,15 @@ class Steps:
                 contexts.enter_context(change(model, optimizers))
             if noise is not None:
                 contexts.enter_context(_perturbed_constants(optimizers, noise, times))
-            for file, tensors in zip(self.files, self.batches):
+            for number, (file, tensors) in enumerate(zip(self.files, self.batches)):
                 _set_weights(code, model, file, noise, times)
                 batch = {name: _given(tensor, float64, noise, times) for name, tensor in tensors.items()}
                 layers = perturbed_layers(model, noise, times) if noise is not None else nullcontext()
                 before = code.read(model)
                 with (
                     inside(),
-                    _arithmetic(float64, noise, times),
+                    self._arithmetic(float64, noise, times),
+                    self.precision.left_out(number) if float64 else nullcontext(),
                     layers,
                     code.watch(model) as updates,
                     _noted_backwards(updates) as backwards,
@@ -147,8 +152,16 @@ class Steps:
         self.code.load(model, self.files[0])
         return self.code.start(model)[1]
 
+    def _arithmetic(self, float64: bool, noise: Noise | None, times: float) -> AbstractContextManager[None]:
+        """The arithmetic of a step. Every operation of the user's code is perturbed where the noise is that of float32."""
+        if not float64:
+            return nullcontext()
+        if noise is not None and times == 1.0:
+            return perturbed_arithmetic(noise, self.precision.units, lower=True)
+        return float64_arithmetic(lower=True)
+
     def trajectory(self, folder: Path, steps: int, updates: int) -> list[str]:
-        """Train in float32 from the weights of the first file, which is the only one.
+        """Train in float32 from the weights of the first file, which is the only one, and note the precision of the code.
 
         Returns the file of the weights before each step. Raises Failed for NaN, and where no step changes a parameter.
 
@@ -166,7 +179,8 @@ class Steps:
             if number:
                 files.append(str(folder / f"own-{number}.npz"))
                 npz.save_file(before, Path(files[-1]))
-            losses = step({name: _given(tensor, False, None, 1.0) for name, tensor in batch.items()})
+            with self.precision.noted():
+                losses = step({name: _given(tensor, False, None, 1.0) for name, tensor in batch.items()})
             check_losses({name: float(value) for name, value in losses.items()}, number)
             after = {name: array.astype(np.float32) for name, array in self.code.read(model).items()}
             check_weights(after, number)
@@ -174,7 +188,7 @@ class Steps:
                 changing.append(number)
             before = after
         if not changing:
-            raise Failed(no_update(len(files)))
+            raise Failed(self.precision.all_skipped(len(files)) or no_update(len(files)))
         return files[: max(steps, changing[-1] + 1)]
 
 
@@ -212,13 +226,6 @@ def _set_weights(code: Code, model: nn.Module, file: str, noise: Noise | None, t
     if noise is not None:
         for parameter in model.parameters():
             noise.perturb_(parameter.data, times * UNIT)
-
-
-def _arithmetic(float64: bool, noise: Noise | None, times: float) -> AbstractContextManager[None]:
-    """The arithmetic of a step. Every operation of the user's code is perturbed where the noise is that of float32."""
-    if not float64:
-        return nullcontext()
-    return perturbed_arithmetic(noise) if noise is not None and times == 1.0 else float64_arithmetic()
 
 
 def _given(tensor: Tensor, float64: bool, noise: Noise | None, times: float) -> Tensor:

@@ -19,7 +19,7 @@ from ..verdict.own_step import EXACT, NOISE, START, OwnStepTruth, StateEntry, st
 from ..weights import npz
 from ..weights.canonical import Array
 from .own_clipping import noted_clipping
-from .own_step import Arrays, Batch, Change, Steps, Taken, check_losses, check_weights, no_update, parameters
+from .own_step import Arrays, Change, Steps, Taken, check_losses, check_weights, no_update, parameters
 from .perturbation import Noise
 from .precision import SMALLEST
 
@@ -42,7 +42,7 @@ def truths(
         for number, taken in enumerate(steps.drive(started=_start_kept(folder))):
             check_losses(taken.losses, number)
             check_weights(taken.after, number)
-            measured.append(_Measured(taken, folder, number, steps.batches[number]))
+            measured.append(_Measured(taken, folder, number, steps))
     if not any(size for each in measured for size in parameters(each.sizes).values()):
         raise Failed(no_update(len(measured)))
     for number, taken in enumerate(steps.drive(inside=draws.other_numbers)):
@@ -56,7 +56,7 @@ def truths(
 def write_changed(steps: Steps, folder: Path, change: Change, seed: int, repeats: int) -> None:
     """Write the exact steps of changed code and their noise, as ``truths`` does."""
     driven = enumerate(steps.drive(change=change, started=_start_kept(folder)))
-    found = [_Measured(taken, folder, number, steps.batches[number]) for number, taken in driven]
+    found = [_Measured(taken, folder, number, steps) for number, taken in driven]
     _measure(found, steps, seed, repeats, change=change)
 
 
@@ -103,13 +103,15 @@ class _Measured:
     """An exact step, whose arrays are in a file, and the differences of other steps from it.
 
     folder, number: see ``exact_file``. summed: number of values that a loss may sum up, of its batch.
+    precision: of the code. skipped: see OwnStepTruth.
     """
 
-    def __init__(self, exact: Taken, folder: Path, number: int, batch: Batch) -> None:
+    def __init__(self, exact: Taken, folder: Path, number: int, steps: Steps) -> None:
+        self.precision, self.skipped = steps.precision, steps.precision.skipped(number)
         self.exact = Taken(exact.losses, {}, {}, {}, exact.optimizers, exact.backwards)
         self.path, self.noise = exact_file(folder, number), noise_file(folder, number)
         self.state = _MeasuredState(exact.held, state_file(folder / EXACT, number), state_file(folder / NOISE, number))
-        self.summed = max(tensor.numel() for tensor in batch.values())
+        self.summed = max(tensor.numel() for tensor in steps.batches[number].values())
         npz.save_file(arrays_of(exact), self.path)
         self.sizes = {name: rms(array) for name, array in exact.changes.items()}
         self.whole = {name: rms(array) for name, array in exact.after.items()}
@@ -172,6 +174,9 @@ class _Measured:
             },
             state=self.state.entries,
             clips=clips,
+            precision=self.precision.name,
+            products=self.precision.products,
+            skipped=self.skipped,
         )
 
 

@@ -101,6 +101,10 @@ class RunsOwnStep(Runner):
         """The context in which ``note`` is told the name of every function that draws random numbers, as far as they are known."""
         return watched(note)
 
+    def watched_products(self) -> AbstractContextManager[dict[str, int]]:
+        """Precision -> number of eager matrix products and convolutions within the context; {} where they cannot be seen."""
+        return nullcontext({})
+
     # -- what a state holds; see own_state ----------------------------------------------------------------------------
 
     # Whether training changes the tensors of a model in place, so that those in a state are the model's own.

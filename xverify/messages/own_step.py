@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..framework.own_mistake import OwnMistake
@@ -32,6 +32,7 @@ class OwnStepsTaken:
     state: what the state holds after each step; () where the steps were watched.
     drawn: a sentence about the random numbers that the steps draw; "" where that was not noted.
     shows_clipped, variants: see RunsOwnStep.
+    products: precision -> number of matrix products and convolutions that the first step computed in it, where it was watched.
     """
 
     losses: tuple[dict[str, float], ...]
@@ -40,6 +41,7 @@ class OwnStepsTaken:
     drawn: str = ""
     shows_clipped: bool = True
     variants: tuple[str, ...] = ()
+    products: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,14 @@ class ComputeOwnTruth(Request[OwnTruthComputed]):
 
 @dataclass(frozen=True)
 class WriteOwnVariants(Request[tuple[str, ...]]):
-    """Make the reference's steps in float64 with formula variants of its optimizers; see explain.own_variants.write_variants.
+    """Make the reference's steps in float64 with changed optimizers; see explain.own_variants.write_variants.
 
-    The reply has those of the variants that the optimizers of the step can have. Without any, nothing is written.
+    The reply has those of the variants that the optimizers of the step can have. Without any of those asked for, nothing is
+    written.
 
-    seed, once: as in ComputeOwnTruth. variants: see explain.own_variants.
+    seed, once: as in ComputeOwnTruth. variants: see explain.own_variants; (): their own formulas.
+    given: the path of a port's watched steps, whose gradients the optimizers are given; "": their own.
+    fused_parameters: of the port, see Framework.fused_parameters.
     """
 
     weights: tuple[str, ...]
@@ -134,6 +139,8 @@ class WriteOwnVariants(Request[tuple[str, ...]]):
     seed: int
     once: bool = False
     variants: tuple[str, ...] = ()
+    given: str = ""
+    fused_parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,7 @@ class ExplainOwnStep(Request[OwnStepExplained]):
     first: number of the first step that differs. blamed: the weights that differ there.
     optimizer: the one that updates these weights; "" if not known.
     factor: by which their gradients there are multiples of the right ones, mostly; None where they are not, or are not known.
-    variants: those of WriteOwnVariants that the port has.
+    variants, given, fused_parameters: as in WriteOwnVariants, of the exact steps.
     """
 
     weights: tuple[str, ...]
@@ -178,7 +185,9 @@ class ExplainOwnStep(Request[OwnStepExplained]):
     blamed: tuple[str, ...]
     optimizer: str
     factor: float | None
-    variants: tuple[str, ...]
+    variants: tuple[str, ...] = ()
+    given: str = ""
+    fused_parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ OF_RECIPES = (
     "groups",
     "frozen",
     "average",
+    "optimizer",
 )
 ORDER = (CHECKS[0], *OF_PRECISION, *CHECKS[1:5], *OF_RECIPES, *CHECKS[5:])
 # The order of verdicts of one check over several steps. DRIFT is worse than UNTESTED here, because some step showed a difference.
@@ -226,7 +227,7 @@ def _untested(training: Training) -> Sentences:
         what, whose = ("parameter", "its") if count == 1 else ("parameters", "their")
         share = limits.NULL.get(training.precision, limits.NULL["float32"])
         changed = (
-            "change in a step by over 1%"
+            f"change in a step by over {share:.0%}"
             if training.own_step
             else f"gradient by over {share:.0%}; the backward check covers each layer by itself"
         )

@@ -17,7 +17,8 @@ class Check:
 
     name: "weights", "forward", "loss", "backward", "gradients", "update", "statistics" or "curve"; with a recipe also
         "accumulation", "clipping", "schedule", "groups", "frozen" and "average";
-        in mixed precision "precision", "master weights", "unscaling" and "scaling"; with a step of one's own also "state".
+        in mixed precision "precision", "master weights", "unscaling" and "scaling"; with a step of one's own also "state", and in
+        mixed precision "optimizer".
     step: number of training steps that were made before the compared state.
     ratio: the worst residual / noise floor; None when none was computed.
     says: what differs, and where.

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..messages.own_step import ExplainOwnStep
 from .compared import rounding_alone
 from .own_exact import Beside
+from .own_made import of_parameters
 from .own_reference import ReferenceSteps
 from .own_step import Explain, Weights
 
@@ -47,9 +48,9 @@ def _question(
     return ExplainOwnStep(
         weights=reference.files[:count],
         inputs=str(reference.prepared.training),
-        taken=str(taken),
+        taken=beside.exact.given or str(taken),
         exact=str(beside.exact.folder),
-        plain=str(reference.exact.folder),
+        plain=str(beside.exact.plain),
         names=tuple(names),
         losses=tuple({} if place == "statistics" else _both(made.all_losses[k], truth.losses) for k, truth in enumerate(truths)),
         exact_losses=tuple(dict(truth.losses) for truth in truths),
@@ -60,6 +61,8 @@ def _question(
         optimizer=made.optimizer(weights.failing[0].name) if weights.failing else "",
         factor=factor,
         variants=beside.exact.variants,
+        given=beside.exact.given,
+        fused_parameters=dict(beside.exact.fused_parameters),
     )  # fmt: skip
 
 
@@ -68,10 +71,3 @@ def _both(losses: Mapping[str, float], right: Mapping[str, float]) -> dict[str, 
     return {name: loss for name, loss in losses.items() if name in right}
 
 
-def of_parameters(sizes: Mapping[str, float]) -> dict[str, float]:
-    """Parameter -> the largest size of its gradients in a step. sizes: see OwnStepTruth.gradient_sizes."""
-    found = dict[str, float]()
-    for key, size in sizes.items():
-        name = key.split("/", 1)[1]
-        found[name] = max(found.get(name, 0.0), size)
-    return found

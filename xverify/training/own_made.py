@@ -10,7 +10,7 @@ import numpy as np
 
 from ..results.records import Check
 from ..results.verdicts import Verdict
-from ..verdict.limits import OWN_EQUAL
+from ..verdict.limits import NULL, OWN_EQUAL
 from ..verdict.own_step import OwnStepTruth
 from ..weights.canonical import Array
 from ..workload.probe import STATISTICS
@@ -51,6 +51,11 @@ class Made:
         """The losses of this step."""
         return self.all_losses[self.number]
 
+    @property
+    def same(self) -> float:
+        """The share of a gradient by which a factor of it may be off."""
+        return SAME if self.truth.precision == "float32" else NULL[self.truth.precision]
+
     def weights(self, statistics: bool) -> list[Weight]:
         """The weights after the step: parameters, or running statistics; in the order in which the reference updates them."""
         names = [key.split("/", 2)[2] for key in self.taken if key.startswith(f"{self.number}/weight/")]
@@ -87,7 +92,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight after a step. compared: its change with the exact one. parts: the reference's weights."""
+    """A weight after a step.
+
+    compared: its change with the exact one. parts: the reference's weights. precision: the lowest in which the step computes.
+    """
 
     name: str
     found: Array
@@ -95,6 +103,7 @@ class Weight:
     change: Array
     compared: Compared
     parts: tuple[str, ...]
+    precision: str = "float32"
 
     @classmethod
     def of(cls, made: Made, name: str) -> Weight:
@@ -106,7 +115,8 @@ class Weight:
         for part in parts:
             noise = np.hypot(noise, made.exact[f"noise/change/{part}"])
         found = made.taken[f"{made.number}/weight/{name}"]
-        return cls(name, found, after, change, Compared.of(found - after, change, noise), parts)
+        compared = Compared.of(found - after, change, noise)
+        return cls(name, found, after, change, compared, parts, made.truth.precision)
 
     @property
     def finite(self) -> bool:
@@ -137,7 +147,12 @@ class Weight:
     @property
     def rounding_alone(self) -> bool:
         """Whether rounding changes it so much that no fault could show."""
-        return self.size > 0 and not self.compared.determined()
+        return self.size > 0 and not self.compared.determined(self.precision)
+
+    @property
+    def judged(self) -> int:
+        """The number of values in which a fault could show."""
+        return self.compared.judged(self.precision)
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------
@@ -178,8 +193,8 @@ class Gradients:
 
     def says(self, made: Made, names: Sequence[str]) -> str:
         """What differs in the gradients of these parameters: the first, and what is common to all of them."""
-        factor = shared([self.factors[name] for name in names if name in self.factors])
-        says = self.differing[names[0]] + factor_says(factor, "it is {} times the right one")
+        factor = shared([self.factors[name] for name in names if name in self.factors], made.same)
+        says = self.differing[names[0]] + factor_says(factor, "it is {} times the right one", made.same)
         return says + made.only(list(self.differing))
 
 
@@ -196,7 +211,11 @@ def compare_gradients(made: Made) -> Gradients:
         count, name = key.split("/", 1)
         name = own.get(name, name)
         exact, noise = made.exact[f"gradient/{key}"], made.exact[f"noise/gradient/{key}"]
-        if not size or name in differing or not Compared.of(exact - exact, exact, noise).determined():
+        if (
+            not size
+            or name in differing
+            or not Compared.of(exact - exact, exact, noise).determined(made.truth.precision)
+        ):
             continue
         compared += 1
         if f"{count}/{name}" not in found:
@@ -210,7 +229,7 @@ def compare_gradients(made: Made) -> Gradients:
         if not beside.badness(OWN_EQUAL) <= 1:
             what = "the error of the gradient that its optimizer is given"
             differing[name] = f"{made.whose(name)}: {what} is {beside.says(OWN_EQUAL)} its noise floor"
-            factors[name] = scale(gradient, exact)
+            factors[name] = scale(gradient, exact, made.same)
             shares[name] = rms(gradient - exact) / size
     if made.clips_inside and max((shares.get(name, math.inf) for name in differing), default=0.0) > SAME:
         return Gradients()  # they are not those that the optimizers use
@@ -225,6 +244,15 @@ def compare_gradients(made: Made) -> Gradients:
         limits={key: each.limit() for key, each in judged.items()},
         worst_limit=max((each.worst_limit() for each in judged.values()), default=None),
     )
+
+
+def of_parameters(sizes: Mapping[str, float]) -> dict[str, float]:
+    """Parameter -> the largest size of its gradients in a step. sizes: see OwnStepTruth.gradient_sizes."""
+    found = dict[str, float]()
+    for key, size in sizes.items():
+        name = key.split("/", 1)[1]
+        found[name] = max(found.get(name, 0.0), size)
+    return found
 
 
 def _given(made: Made, key: str, since: int, exact: Array) -> Array:
@@ -251,23 +279,23 @@ def _updates(made: Made, key: str) -> str:
     return f"the reference updates it {'once' if count == 1 else f'{count} times'}"
 
 
-def scale(found: Array, exact: Array) -> float:
-    """The factor of the right value, when all of the value is a multiple of it; NaN when it is not."""
+def scale(found: Array, exact: Array, same: float = SAME) -> float:
+    """The factor of the right value, when all of the value is a multiple of it; NaN when it is not. same: see ``Made.same``."""
     size = float(np.vdot(exact, exact))
     factor = float(np.vdot(found, exact)) / size if size else math.nan
-    return factor if rms(found - factor * exact) <= SAME * rms(exact) * max(1.0, abs(factor)) else math.nan
+    return factor if rms(found - factor * exact) <= same * rms(exact) * max(1.0, abs(factor)) else math.nan
 
 
-def shared(factors: Sequence[float]) -> float:
-    """The factor that several weights share; NaN when they have different ones, or none."""
-    same = bool(factors) and all(abs(factor - factors[0]) <= SAME * abs(factors[0]) for factor in factors)
-    return factors[0] if same else math.nan
+def shared(factors: Sequence[float], same: float = SAME) -> float:
+    """The factor that several weights share; NaN when they have different ones, or none. same: see ``Made.same``."""
+    agree = bool(factors) and all(abs(factor - factors[0]) <= same * abs(factors[0]) for factor in factors)
+    return factors[0] if agree else math.nan
 
 
-def factor_says(factor: float, says: str) -> str:
-    """What a report says of a value that is a multiple of the right one; "" when the factor is 1."""
-    if abs(factor + 1) <= SAME:
+def factor_says(factor: float, says: str, same: float = SAME) -> str:
+    """What a report says of a value that is a multiple of the right one; "" when the factor is 1. same: see ``Made.same``."""
+    if abs(factor + 1) <= same:
         return ": it has the opposite sign"
-    if abs(factor - 1) <= SAME or not math.isfinite(factor):
+    if abs(factor - 1) <= same or not math.isfinite(factor):
         return ""
     return f": {says.format(f'{factor:.4g}')}"

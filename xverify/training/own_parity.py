@@ -33,12 +33,22 @@ from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error
 from .learner import Learner
 from .own_exact import NOISE, Beside, ExactSteps
-from .own_explain import explaining, of_parameters
-from .own_made import Made, Weight, compare_gradients
+from .own_explain import explaining
+from .own_made import Made, Weight, compare_gradients, of_parameters
 from .own_matching import Side
 from .own_reference import ReferenceSteps
 from .own_state import StateCompared, StateCoverage, States, compare_state, known_differences
-from .own_step import Explain, Weights, judge_losses, judge_statistics, judge_update, losses_first, wrong_losses
+from .own_step import (
+    Explain,
+    Weights,
+    judge_losses,
+    judge_optimizer,
+    judge_statistics,
+    judge_update,
+    losses_first,
+    wrong_losses,
+)
+from .precision_checks import FLOAT32, judge_products
 from .step import Distance
 
 RANDOM = "its train_step is random: two runs from one state differ in {} by {:.2g}. {}"
@@ -65,6 +75,7 @@ class OwnStepParity(ReferenceSteps):
     def observe(self, learner: Learner) -> OwnObserved:
         """Drive a subject over the reference's weights. The reference's process is not used."""
         self._again.pop(learner.worker.folder, None)
+        self.changed.forget(learner)
         timed = self._drive(learner, "timed")
         watched = self._drive(learner, "watched")
         learner.worker.ask(messages.ReleaseMemory())
@@ -89,6 +100,7 @@ class OwnStepParity(ReferenceSteps):
         known = len(self.prepared.shapes)
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known)]
         coverage, distance, state = Coverage(), Distance(), StateCoverage()
+        checks += judge_products(self.truths[0].products, observed.watched.products)
         checks += self.judge_steps(learner, observed, coverage, distance, state)
         if self.no_curve:
             checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
@@ -103,6 +115,7 @@ class OwnStepParity(ReferenceSteps):
             untested=tuple(dict.fromkeys(coverage.untested)),
             judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
+            precision=self.truths[0].precision,
             state_left_out=state.left_out,
             state_matched=state.matched,
             end_losses=next(iter(ends), None),
@@ -190,11 +203,13 @@ class OwnStepParity(ReferenceSteps):
             return [Check("update", number, Verdict.INVALID, says=random)]
         beside = self.changed.nearest(beside, self._variants(observed))
         held, follows = self._nearest_state(learner, observed, beside, held)
-        if beside.weights.failing:
+        if beside.weights.failing and made.truth.precision == FLOAT32:  # other noise crosses kinks by itself
             beside = replace(beside, weights=self._beyond_kinks(beside.weights, number))
         beside.weights.add(distance, coverage, rounding_alone(of_parameters(made.truth.gradient_sizes)))
         state.add(held)
-        checks = self._checks(learner, beside, statistics)
+        optimizer = self._of_given_gradients(learner, observed, made)
+        checks = self._checks(learner, beside, statistics, any(each.verdict.fails for each in optimizer))
+        checks = [*optimizer, *checks]
         known = known_differences(checks, beside.weights, statistics)
         return [*checks, held.check(number, known, follows)] if held.known else checks
 
@@ -203,11 +218,14 @@ class OwnStepParity(ReferenceSteps):
         earlier = (step for step in reversed(range(number)) if key in self.truths[step].gradient_sizes)
         return next(earlier, -1) + 1
 
-    def _checks(self, learner: Learner, beside: Beside, statistics: Weights) -> list[Check]:
-        """The checks of one step, of which the weights have been compared."""
+    def _checks(self, learner: Learner, beside: Beside, statistics: Weights, explained: bool = False) -> list[Check]:
+        """The checks of one step, of which the weights have been compared.
+
+        explained: whether the optimizers are known to make another step of the same gradients.
+        """
         made, update, said = beside.made, beside.weights, list[str]()
         losses = judge_losses(made)
-        explain = self._explain(learner, beside, update, said)
+        explain: Explain = (lambda *_: ("", "")) if explained else self._explain(learner, beside, update, said)
         checks = judge_update(made, update, compare_gradients(made), explain, beside.exact.variants)
         if losses.verdict in (Verdict.DRIFT, Verdict.DIFFERENT) and not update.failing:
             explain("losses", None)
@@ -220,6 +238,29 @@ class OwnStepParity(ReferenceSteps):
             # Batch norms in inference mode make all that follows wrong.
             checks = [found, *checks] if statistics.unchanged else [*checks, found]
         return checks
+
+    def _of_given_gradients(self, learner: Learner, observed: OwnObserved, made: Made) -> list[Check]:
+        """The check of the optimizers with the gradients that a subject gives them, in a lower precision than float32.
+
+        The noise of that precision is in the gradients, and hides what an optimizer makes of them. In float32, the update itself
+        shows it.
+        """
+        unseen = made.truth.precision == FLOAT32 or made.truth.skipped or made.clips_inside
+        if unseen or not compare_gradients(made).seen or not self._same_updates(learner, made.number):
+            return []
+        self.process.phase(f"its optimizers with the gradients of {learner.label}")
+        beside = Beside.of(replace(made, taken=made.watched), self.changed.given(learner, _file(learner, "watched")))
+        beside = self.changed.nearest(beside, self._variants(observed))
+        explain = self._explain(learner, beside, beside.weights, [])
+        return [judge_optimizer(beside.made, beside.weights, explain, beside.exact.variants)]
+
+    def _same_updates(self, learner: Learner, number: int) -> bool:
+        """Whether the optimizers of a subject are given gradients in the same steps as the reference's, up to this one."""
+        for each in range(number + 1):
+            watched = npz.OnDisk(step_file(_file(learner, "watched"), each))
+            if any("/gradient/" in key for key in watched) != bool(self.truths[each].gradient_sizes):
+                return False
+        return True
 
     def _variants(self, observed: OwnObserved) -> tuple[str, ...]:
         """The known differences that the optimizers of a subject may have."""
@@ -234,7 +275,7 @@ class OwnStepParity(ReferenceSteps):
         beside: the update. A state that agrees with its variants does not name them again.
         """
         made, variants = beside.made, beside.exact.variants
-        every = [beside.exact] if variants else self.changed.with_variants(self._variants(observed))
+        every = [beside.exact] if variants else self.changed.with_variants(self.exact, self._variants(observed))
         follows = ""
         for exact in every if held.failing else ():
             other = compare_state(self._states(learner, observed, made, exact))

@@ -99,6 +99,7 @@ class ReferenceSteps:
         )
         second_step = self.worker.ask(PrepareOwnStep(training)).second_step_seconds
         self.no_curve = too_long(self.request, seconds or second_step, None, quick)
+        self.curves.precision = self.truths[0].precision
         if self.no_curve:
             return
         try:

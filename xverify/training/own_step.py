@@ -34,7 +34,8 @@ def judge_losses(made: Made) -> Check:
     """Judge every loss that the step returned."""
     right, losses, count = made.truth.losses, made.losses, len(made.truth.losses)
     shares = {name: share_of(made.truth.loss_floors[name], abs(loss)) for name, loss in right.items()}
-    vague = [name for name, share in shares.items() if not share <= NULL["float32"]]
+    most = NULL[made.truth.precision]
+    vague = [name for name, share in shares.items() if not share <= most]
     limits = {name: OWN_EQUAL * share for name, share in shares.items() if name not in vague}
 
     def check(verdict: Verdict, ratio: float | None, says: str = "") -> Check:
@@ -49,7 +50,7 @@ def judge_losses(made: Made) -> Check:
         return check(Verdict.INVALID, math.inf, says)
     ratios, failing = _loss_ratios(made), wrong_losses(made)
     if not failing:
-        says = f"rounding alone may change {_listed(vague)} by over 1%" if vague else ""
+        says = f"rounding alone may change {_listed(vague)} by over {most:.0%}" if vague else ""
         return check(Verdict.EQUAL, max(ratios.values()), says) if limits else check(Verdict.UNTESTED, None, says)
     first, worst = failing[0], max(ratios.values())
     away = f"{shown_ratio(ratios[first], 3)} x its noise floor away"
@@ -121,6 +122,9 @@ class Weights:
         """The check of these weights with this verdict."""
         judged = [each for each in self.every if not each.rounding_alone]
         moved = [each for each in judged if each.size]
+        if made.truth.skipped and not moved and verdict <= Verdict.EQUAL:
+            says = f"the step is skipped as the reference's: its gradients times {made.truth.skipped:g} are infinite"
+            return Check(self.name, made.number, verdict, 0.0, says, compared=len(judged), known=len(self.every))
         if not self.failing and not any(
             each.size for each in self.every
         ):  # as between updates with accumulated gradients
@@ -152,7 +156,7 @@ class Weights:
             if not any(each.moved for each in self.every):
                 return "the step changes no weight"
         elif not first.size:
-            plain = f"{made.whose(first.name)} is changed by the step; the reference's step leaves it as it is"
+            plain = f"{made.whose(first.name)} is changed by the step; the reference's step {_leaves(made)}"
         return plain + made.only([each.name for each in self.failing])
 
     def blamed(self, made: Made) -> list[Weight]:
@@ -192,11 +196,21 @@ class Weights:
         """
         for each in self.every:
             if each.size and each.parts[0] not in without:
-                coverage.add(self.name, each.name, each.change.size, each.compared.judged())
+                coverage.add(self.name, each.name, each.change.size, each.judged)
             if each.rounding_alone:
                 coverage.untested.append(each.name)
             else:
                 distance.add(each.own_change - each.change, each.change)
+
+
+def _leaves(made: Made) -> str:
+    """Why the reference's step does not change a weight, as the end of a sentence."""
+    if not made.truth.skipped:
+        return "leaves it as it is"
+    return (
+        f"is skipped, because its gradients times the scale of its loss, {made.truth.skipped:g}, are infinite: skip such a step, "
+        "and begin with the same scale"
+    )
 
 
 def judge_update(
@@ -209,9 +223,12 @@ def judge_update(
     """
     if weights.broken is not None:
         says = f"{made.whose(weights.broken.name)} has NaN or infinity"
+        says += f"; the reference's step {_leaves(made)}" if made.truth.skipped else ""
         return [Check("update", made.number, Verdict.INVALID, math.inf, says, known=len(weights.every))]
     if not weights.failing:
         return _agreeing(made, weights, gradients, variants)
+    if made.truth.skipped and not weights.failing[0].size:
+        return [weights.check(made, weights.verdict, weights.says(made))]
     if weights.one_bias():
         return [weights.check(made, Verdict.DRIFT, f"one bias: {OWN['one bias']}", "one bias")]
     blamed = [each.name for each in weights.blamed(made)]
@@ -249,9 +266,29 @@ def _agreeing(made: Made, weights: Weights, gradients: Gradients, variants: Sequ
         says = f"other gradients: {gradients.says(made, list(gradients.differing))}"
         says = f"{says}, and yet the weights after the step agree: the optimizer makes up for it".replace("; ", ", ")
         found = [gradients.check(made, Verdict.DRIFT, says, "other gradients")]
+    return [*found, _agreeing_weights(made, weights, variants)]
+
+
+def _agreeing_weights(made: Made, weights: Weights, variants: Sequence[str]) -> Check:
+    """The check of weights that agree with those of a step with these variants."""
     says = "; ".join(f"{name}: {KNOWN[name]}" for name in variants)
-    of_weights = weights.check(made, Verdict.DRIFT if variants else Verdict.EQUAL, says, ", ".join(variants))
-    return [*found, of_weights]
+    return weights.check(made, Verdict.DRIFT if variants else Verdict.EQUAL, says, ", ".join(variants))
+
+
+def judge_optimizer(made: Made, weights: Weights, explain: Explain, variants: Sequence[str] = ()) -> Check:
+    """The check of what the optimizers make of the gradients that they are given, whatever the precision of these.
+
+    weights: after the step, beside those that the reference's optimizers make of the same gradients.
+    explain, variants: see ``judge_update``.
+    """
+    weights = replace(weights, name="optimizer")
+    if not weights.failing:
+        return _agreeing_weights(made, weights, variants)
+    if weights.one_bias():
+        return weights.check(made, Verdict.DRIFT, f"one bias: {OWN['one bias']}", "one bias")
+    says = explain("settings", None)[0] or weights.scaled(made)
+    plain = f"{weights.says(made)}; torch.py's optimizer makes another step of the same gradients"
+    return weights.check(made, weights.verdict, f"{plain}: {says}" if says else plain)
 
 
 def _multiple(found: float, right: float) -> str:

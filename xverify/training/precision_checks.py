@@ -6,7 +6,7 @@ Pure functions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..messages.training import Scaling, StepTaken, TrainingCaptured
 from ..results.figures import shown_ratio
 from ..results.records import Check
 from ..results.verdicts import Verdict
-from ..verdict.limits import EQUAL_RHO
+from ..verdict.limits import EQUAL_RHO, UNITS
 from ..weights.canonical import Array
 from ..workload.recipe import Recipe
 from .recipe_checks import distance, of_rounding, trained, vague_gradients
@@ -49,6 +49,30 @@ def judge_layers(recipe: Recipe, captured: TrainingCaptured | Absent | None) -> 
             f"no layer returns {recipe.precision}: the model computes in {' and '.join(sorted(set(dtypes.values())))}"
         )
         yield Check("precision", 0, Verdict.DIFFERENT, says=says, compared=count, known=count)
+
+
+def judge_products(right: Mapping[str, int], found: Mapping[str, int]) -> Iterator[Check]:
+    """The precision of the matrix products of a user's own step; nothing where all are in float32, or none could be seen.
+
+    right, found: precision -> number of products and convolutions, of the reference and of a subject.
+    """
+    lower, wanted = ({name: each[name] for name in each if name in UNITS} for each in (found, right))
+    if not found or not (lower or wanted):
+        return
+    count = sum(found.values())
+    if set(lower) == set(wanted):
+        yield Check("precision", 0, Verdict.EQUAL, says=_products(lower, count), compared=count, known=count)
+    else:
+        says = f"{_products(lower, count)}; in torch.py, {_products(wanted, sum(right.values()))}"
+        yield Check("precision", 0, Verdict.DIFFERENT, says=says, compared=count, known=count)
+
+
+def _products(lower: Mapping[str, int], count: int) -> str:
+    """What a report says of the precision of matrix products. count: of all of them."""
+    if not lower:
+        return f"all matrix products and convolutions compute in {FLOAT32}"
+    share = sum(lower.values()) / count
+    return f"{share:.0%} of the matrix products and convolutions compute in {' and '.join(sorted(lower))}"
 
 
 def judge_mixed(step: Step, taken: StepTaken) -> Iterator[Check]:

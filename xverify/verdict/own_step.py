@@ -48,6 +48,9 @@ class OwnStepTruth:
     trained_by: parameter -> name of the loss whose backward pass comes before its update, where that is known.
     state: what the state holds after the step.
     clips: whether a function of torch clips gradients in any step.
+    precision: the lowest in which the step computes.
+    products: precision -> number of matrix products and convolutions that compute in it, in all steps.
+    skipped: what the loss was multiplied by where infinite gradients made the step skip an update; 0.0 where none was skipped.
     """
 
     losses: Mapping[str, float]
@@ -59,3 +62,6 @@ class OwnStepTruth:
     trained_by: Mapping[str, str] = field(default_factory=dict)
     state: tuple[StateEntry, ...] = ()
     clips: bool = False
+    precision: str = "float32"
+    products: Mapping[str, int] = field(default_factory=dict)
+    skipped: float = 0.0

@@ -91,11 +91,15 @@ class OwnStepSession(Group):
         if not request.watched:
             npz.save_file(reader.read().arrays, state_file(Path(request.path), START))
         names = {id(optimizer): name for name, optimizer in optimizers.items()}
-        losses, updated = list[dict[str, float]](), dict[str, str]()
+        losses, updated, products = list[dict[str, float]](), dict[str, str](), dict[str, int]()
         for number, file in enumerate(request.weights):
             state.write_weights(state.model, npz.OnDisk(Path(file)))
             batch = named_batch(state, batches[number % len(batches)])  # a new one: a step may change its batch
-            with numbers(), framework.watched_updates(state.model) if request.watched else nullcontext([]) as updates:
+            with (
+                numbers(),
+                framework.watched_updates(state.model) if request.watched else nullcontext([]) as updates,
+                framework.watched_products() if request.watched and not number else nullcontext(products) as products,
+            ):
                 returned = step(batch)
                 framework.wait(returned)
                 framework.wait(())
@@ -113,7 +117,8 @@ class OwnStepSession(Group):
             npz.save_file(arrays, messages.step_file(request.path, number))
         drawn = draws.says() if request.watched and request.other_numbers else ""
         variants = tuple(framework.own_variants)
-        return OwnStepsTaken(tuple(losses), updated, tuple(held), drawn, framework.shows_clipped, variants)
+        shows = framework.shows_clipped
+        return OwnStepsTaken(tuple(losses), updated, tuple(held), drawn, shows, variants, products)
 
     def _numbers(self, request: messages.TakeOwnSteps, draws: Draws) -> Callable[[], AbstractContextManager[None]]:
         """Makes the context of random numbers in which a step is made. draws: gets what is noted."""

@@ -20,20 +20,31 @@ from ..weights import npz
 from ..weights.canonical import Arrays
 from .handlers import Group
 from .own_step import named_batch
+from .state import State
 from .training import labelled_batches
 
 if TYPE_CHECKING:
     from ..explain.own_mistake import Port
-    from ..float64.own_step import Code, Steps
+    from ..float64.own_precision import OwnPrecision
+    from ..float64.own_step import Change, Code, Steps
 
 
 class OwnStepReference(Group):
-    """Handlers of requests to the reference of a run whose model files make their own step."""
+    """Handlers of requests to the reference of a run whose model files make their own step.
+
+    precision: what its code has shown in ``train``.
+    """
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.precision: OwnPrecision | None = None
 
     def train(self, request: messages.TrainOwnSteps) -> tuple[str, ...]:
         """Train in float32; see float64.own_step.Steps."""
         steps = self._steps([request.weights], request.inputs, request.most)
-        return tuple(steps.trajectory(Path(request.folder), request.steps, request.updates))
+        files = steps.trajectory(Path(request.folder), request.steps, request.updates)
+        self.precision = steps.precision
+        return tuple(files)
 
     def truth(self, request: messages.ComputeOwnTruth) -> OwnTruthComputed:
         """Make the steps in float64, and measure their noise; see float64.own_truth.truths."""
@@ -55,26 +66,28 @@ class OwnStepReference(Group):
         return draws.says()
 
     def write_variants(self, request: messages.WriteOwnVariants) -> tuple[str, ...]:
-        """Make the steps with formula variants of the optimizers."""
+        """Make the steps with changed optimizers."""
         from ..explain import own_variants
         from ..float64 import own_truth
 
         steps, folder = self._steps(request.weights, request.inputs), Path(request.folder)
         repeats = 1 if request.once else own_truth.REPEATS
-        return own_variants.write_variants(steps, folder, request.seed, repeats, request.variants)
+        given = self._given(steps, request)
+        return own_variants.write_variants(steps, folder, request.seed, repeats, request.variants, given)
 
     def explain(self, request: messages.ExplainOwnStep) -> OwnStepExplained:
         """Find a known mistake; see explain.own_search."""
         from ..explain import own_mistakes, own_search
 
         steps, mistakes = self._steps(request.weights, request.inputs), own_mistakes.PLACES[request.place]
-        ports = [self._port(request, request.exact, request.variants)]
+        given = self._given(steps, request)
+        ports = [self._port(request, request.exact, request.variants, given)]
         if request.variants:
-            ports.append(self._port(request, request.plain, ()))
+            ports.append(self._port(request, request.plain, (), given))
         found = own_search.explain(steps, ports, mistakes)
         return OwnStepExplained(found.says, found.difference, found.ended)
 
-    def _port(self, request: messages.ExplainOwnStep, exact: str, variants: tuple[str, ...]) -> Port:
+    def _port(self, request: messages.ExplainOwnStep, exact: str, variants: tuple[str, ...], given: Change) -> Port:
         """What the port's steps did beside the exact ones with these variants. exact: the folder of their arrays."""
         from ..explain.own_mistake import Port
         from ..float64 import own_truth
@@ -94,7 +107,18 @@ class OwnStepReference(Group):
             optimizer=request.optimizer,
             factor=math.nan if request.factor is None else request.factor,
             variants=variants,
+            given=given,
         )
+
+    def _given(self, steps: Steps, request: messages.WriteOwnVariants | messages.ExplainOwnStep) -> Change:
+        """The change that gives the optimizers a port's gradients, where the request asks for it."""
+        from ..explain.own_given import given_gradients
+        from ..explain.own_updates import unchanged
+
+        if not request.given:
+            return unchanged
+        watched = npz.OnDisk(*(messages.step_file(request.given, number) for number in range(len(request.weights))))
+        return given_gradients(steps.code.names, watched, request.fused_parameters)
 
     def mistakes(self, request: messages.ListOwnMistakes) -> tuple[tuple[OwnMistake, float], ...]:
         """List the mistakes that a mutation can make; see explain.own_planted."""
@@ -104,10 +128,12 @@ class OwnStepReference(Group):
 
     def _steps(self, files: Sequence[str], inputs: str, count: int = 0) -> Steps:
         """The reference's steps. files: the weights before each step. inputs: the file of the batches. count: 0: one a file."""
+        from ..float64.own_precision import OwnPrecision
         from ..float64.own_step import Steps
 
         batches = [named_batch(self.state, batch) for batch in labelled_batches(self.state, inputs)]
-        return Steps(self._code(), files, [batches[step % len(batches)] for step in range(count or len(files))])
+        chosen = [batches[step % len(batches)] for step in range(count or len(files))]
+        return Steps(self._code(), files, chosen, self.precision or OwnPrecision())
 
     def _code(self) -> Code:
         """The reference's model and step."""

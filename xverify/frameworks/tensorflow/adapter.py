@@ -69,6 +69,11 @@ class Adapter(OnTensorFlow, Keras):
 
         return learner(self, model, wrap, optimizer, match)
 
+    def watched_products(self) -> AbstractContextManager[dict[str, int]]:
+        from xverify.frameworks.tensorflow.products import watched_products
+
+        return watched_products()
+
     def own_step(self, step: Step, mode: str) -> Step:
         if mode == "eager":
             return step

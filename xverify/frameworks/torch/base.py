@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -91,6 +92,13 @@ class TrainsOnTorch(OnTorch, Trains):
         lower = self.setup.precision != "float32"
         dtype = getattr(self.torch, self.setup.precision if lower else "bfloat16")
         return self.torch.autocast(self.device, dtype, enabled=lower)
+
+    @contextmanager
+    def watched_products(self) -> Iterator[dict[str, int]]:
+        from xverify.float64.own_precision import Dtypes
+
+        with Dtypes() as seen:
+            yield seen.products
 
     def differentiated(self, loss: Any, sources: Sequence[Any]) -> list[Any]:
         """The gradients of a loss, which is scaled meanwhile where a run scales it; None where it does not depend on a tensor."""
