@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..float64.fused_scaling import scale_left
 from ..float64.own_step import Change, Optimizers
 from ..weights.canonical import Array
 from .own_updates import around_updates
@@ -40,7 +41,7 @@ def given_gradients(
             for each in (each for group in optimizer.param_groups for each in group["params"]):
                 found = next(left.get(id(each), iter(())), None)
                 if found is not None and (array := watched[found[2]]).shape == each.shape:
-                    each.grad = torch.tensor(array).to(each.dtype)
+                    each.grad = torch.tensor(array).to(each.dtype) * scale_left(optimizer)
 
         with ExitStack() as stack:
             for optimizer in optimizers.values():

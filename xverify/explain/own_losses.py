@@ -30,8 +30,9 @@ from .faults.glue.losses import losses as of_losses
 from .faults.glue.operation import Rewrite, with_result
 from .faults.glue.settings import Setting, settings
 from .glue_fitting import fitted
-from .own_mistake import Arrays, Case, Mistake, unchanged, within
+from .own_mistake import Arrays, Case, Mistake, within
 from .own_statistics import with_biased_variance
+from .own_updates import unchanged
 
 MOST_OPERATIONS = 60  # of a step, before its backward passes; the last ones are changed
 

@@ -10,6 +10,7 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+
 from ..float64.own_step import Steps, Taken
 from ..float64.own_truth import rms
 from ..verdict.limits import OWN_DRIFT, OWN_EQUAL
@@ -102,7 +103,9 @@ def _tried(mistake: Mistake, case: Case, deadline: Deadline, most: float) -> _Fi
         steps = replace(steps, files=steps.files[: port.first + 1])
     try:
         with deadline.limited(most):
-            for number, taken in enumerate(steps.drive(change=all_of(partial(with_variants, port.variants), mistake.change, port.given))):
+            for number, taken in enumerate(
+                steps.drive(change=all_of(partial(with_variants, port.variants), mistake.change, port.given))
+            ):
                 left = _left(mistake, taken, port, number)
                 if not math.isfinite(left):
                     return None

@@ -8,7 +8,7 @@ of f is up to 1000 unit roundoffs of the angle, although the inputs are whole nu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -105,18 +105,23 @@ class _Perturbing(TorchDispatchMode):
         Products are added up in float32, and so their rounding does not grow; a plain sum is added up in the precision by some
         frameworks.
         """
-        size = unit * growth(_terms(name, args)) if name in REDUCTIONS else unit
+        size = unit * growth(_terms(name, args)) if name in REDUCTIONS and name != "sum" else unit
         if not func._schema.is_mutable:
             args = tree_map_only(Tensor, lambda tensor: self.noise.argument(tensor, size), args)
         found = func(*args, **named)
-        if name == "convolution_backward" and found[2] is not None:
-            found = *found[:2], self._bias_gradient(args[0], unit)
+        if name == "sum":
+            found = found + self._added_up(args[0], _axes(args), unit).view_as(found)
+        elif name == "convolution_backward" and found[2] is not None:  # the last is the gradient of the bias
+            axes = [0, *range(2, args[0].dim())]
+            found = *found[:2], found[2] + self._added_up(args[0], axes, unit)
         return tree_map_only(Tensor, lambda tensor: _changed(tensor, partial(self.noise.perturb_, size=unit)), found)
 
-    def _bias_gradient(self, gradient: Tensor, unit: float) -> Tensor:
-        """The gradient of a convolution's bias, which is a plain sum. gradient: of the output, (N, C, ...)."""
-        size = unit * growth(gradient.numel() // gradient.shape[1])
-        return self.noise.argument(gradient, size).sum([0, *range(2, gradient.dim())])
+    def _added_up(self, x: Tensor, axes: Sequence[int], unit: float) -> Tensor:
+        """The error of a plain sum over these axes, of which each addition rounds the sum so far."""
+        kept = [axis for axis in range(x.dim()) if axis not in axes]
+        so_far = x.permute(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1).cumsum(-1)
+        size = unit * so_far.square().sum(-1).sqrt()
+        return self.noise.perturbed(size, 1.0) - size
 
     def _approximation(self, size: Tensor, found: Tensor) -> Tensor:
         """The error of an approximated function. Where all results are small, it counts as an error of this size and no larger."""
@@ -173,8 +178,7 @@ def _terms(name: str, args: tuple[Any, ...]) -> int:
     if name == "cumsum":
         return int(first.shape[args[1]])
     if name in REDUCTIONS:
-        axes = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) and args[1] else range(first.dim())
-        return math.prod(first.shape[axis] for axis in axes)
+        return math.prod(first.shape[axis] for axis in _axes(args))
     if name == "native_layer_norm":
         return math.prod(args[1])
     if name in ("convolution", "_convolution"):
@@ -182,6 +186,13 @@ def _terms(name: str, args: tuple[Any, ...]) -> int:
     if name.startswith("_scaled_dot_product"):
         return int(max(first.shape[-1], tensors[1].shape[-2]))
     return 1
+
+
+def _axes(args: tuple[Any, ...]) -> list[int]:
+    """The axes of its first argument over which a reduction sums up."""
+    count = args[0].dim()
+    given = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) and args[1] else range(count)
+    return [axis % count for axis in given]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_iter
 
 from ..framework.capture import LOWER
 from ..verdict.limits import UNITS
+from .fused_scaling import skips
 from .operations import COPIES, Key, key_of
 from .replaced import hooked, replaced
 
@@ -46,10 +47,10 @@ class OwnPrecision:
         made, step, scale = list[bool](), GradScaler.step, GradScaler.scale
 
         def noted_step(scaler: GradScaler, optimizer: Any, *args: Any, **more: Any) -> Any:
-            calls: list[Any] = []
-            with hooked([optimizer.register_step_pre_hook(lambda *_: calls.append(optimizer))]):
+            calls: list[bool] = []
+            with hooked([optimizer.register_step_pre_hook(lambda *_: calls.append(skips(optimizer)))]):
                 result = step(scaler, optimizer, *args, **more)
-            made.append(bool(calls))
+            made.append(calls == [False])
             return result
 
         def noted_scale(scaler: GradScaler, outputs: Any) -> Any:

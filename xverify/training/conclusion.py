@@ -9,10 +9,8 @@ from ..verdict.limits import LEAST_JUDGED
 from .compared import Coverage
 from .step import Distance
 
-ESSENTIAL = (
-    "loss",
-    "update",
-)  # checks without which a row is UNTESTED; what "gradients" lacks, "backward" may have judged
+# Checks without which a row is UNTESTED; what "gradients" lacks, "backward" may have judged.
+ESSENTIAL = ("loss", "update", "optimizer")
 # The verdict on a row whose end losses differ. The others change nothing.
 OF_END_LOSSES = {
     EndVerdict.HIGHER: Verdict.DRIFT,

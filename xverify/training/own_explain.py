@@ -69,5 +69,3 @@ def _question(
 def _both(losses: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
     """The losses that the subject and the reference have under the same name."""
     return {name: loss for name, loss in losses.items() if name in right}
-
-

@@ -46,6 +46,7 @@ from .own_step import (
     judge_statistics,
     judge_update,
     losses_first,
+    unseen_optimizer,
     wrong_losses,
 )
 from .precision_checks import FLOAT32, judge_products
@@ -207,7 +208,7 @@ class OwnStepParity(ReferenceSteps):
             beside = replace(beside, weights=self._beyond_kinks(beside.weights, number))
         beside.weights.add(distance, coverage, rounding_alone(of_parameters(made.truth.gradient_sizes)))
         state.add(held)
-        optimizer = self._of_given_gradients(learner, observed, made)
+        optimizer = self._of_given_gradients(learner, observed, made, beside.weights)
         checks = self._checks(learner, beside, statistics, any(each.verdict.fails for each in optimizer))
         checks = [*optimizer, *checks]
         known = known_differences(checks, beside.weights, statistics)
@@ -239,15 +240,17 @@ class OwnStepParity(ReferenceSteps):
             checks = [found, *checks] if statistics.unchanged else [*checks, found]
         return checks
 
-    def _of_given_gradients(self, learner: Learner, observed: OwnObserved, made: Made) -> list[Check]:
+    def _of_given_gradients(self, learner: Learner, observed: OwnObserved, made: Made, weights: Weights) -> list[Check]:
         """The check of the optimizers with the gradients that a subject gives them, in a lower precision than float32.
 
         The noise of that precision is in the gradients, and hides what an optimizer makes of them. In float32, the update itself
         shows it.
         """
-        unseen = made.truth.precision == FLOAT32 or made.truth.skipped or made.clips_inside
-        if unseen or not compare_gradients(made).seen or not self._same_updates(learner, made.number):
+        if made.truth.precision == FLOAT32 or made.truth.skipped or not made.truth.gradient_sizes:
             return []
+        seen = compare_gradients(made).seen and self._same_updates(learner, made.number)
+        if made.clips_inside or not seen:
+            return unseen_optimizer(made, weights)
         self.process.phase(f"its optimizers with the gradients of {learner.label}")
         beside = Beside.of(replace(made, taken=made.watched), self.changed.given(learner, _file(learner, "watched")))
         beside = self.changed.nearest(beside, self._variants(observed))

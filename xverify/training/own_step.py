@@ -291,6 +291,22 @@ def judge_optimizer(made: Made, weights: Weights, explain: Explain, variants: Se
     return weights.check(made, weights.verdict, f"{plain}: {says}" if says else plain)
 
 
+def unseen_optimizer(made: Made, weights: Weights) -> list[Check]:
+    """The check of what the optimizers make of their gradients, where these cannot be seen; none where the weights show as much.
+
+    weights: after the step, whose noise is that of the precision.
+    """
+    limits = {each.name: each.compared.limit() for each in weights.every if each.size and not each.rounding_alone}
+    worst = max(limits.values(), default=0.0)
+    if worst <= NULL["float32"]:
+        return []
+    says = (
+        f"the gradients that the optimizers are given cannot be seen, and rounding to {made.truth.precision} may hide that an "
+        f"update is wrong by up to {100 * worst:.2g}%, as with another learning rate"
+    )
+    return [Check("optimizer", made.number, Verdict.UNTESTED, says=says, known=len(limits))]
+
+
 def _multiple(found: float, right: float) -> str:
     """What a report says of a loss with the opposite sign, or that is a whole multiple or part of the right one."""
     factor = found / right if right else math.nan

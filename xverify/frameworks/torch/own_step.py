@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from xverify.float64.fused_scaling import scale_left, skips
 from xverify.framework.generators import Noted, watched
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step, Update
@@ -41,14 +42,19 @@ def watched_draws(note: Noted) -> Iterator[None]:
 
 @contextmanager
 def watched_updates(model: nn.Module) -> Iterator[list[Update]]:
-    """The gradients that every optimizer is given within the context, in the order of its calls."""
+    """The gradients that every optimizer is given within the context, in the order of its calls.
+
+    A GradScaler leaves it to a fused optimizer to divide them by its scale, and to skip the update where they are infinite.
+    """
     found: list[Update] = []
     names = {id(parameter): name for name, parameter in model.named_parameters()}
 
     def note(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        given = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
-        gradients = {names[id(each)]: each.grad.detach().cpu().numpy().copy() for each in given if id(each) in names}
-        found.append(Update(optimizer, gradients))
+        if not skips(optimizer):
+            given = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+            scale = scale_left(optimizer)
+            arrays = {id(each): each.grad.detach().cpu().numpy() / scale for each in given}  # no operation of torch
+            found.append(Update(optimizer, {names[each]: array for each, array in arrays.items() if each in names}))
 
     hook = register_optimizer_step_pre_hook(note)
     try:
