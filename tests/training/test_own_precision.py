@@ -243,7 +243,7 @@ def test_gradients_that_are_not_unscaled_or_are_clipped_before_are_wrong(xverify
         "torch": right.replace(backward, backward + unscale + clip),
         "torch-fused": fused.replace(backward, backward + unscale + clip),
         "torch-early": right.replace(backward, backward + clip),
-        "torch-scaled": right.replace(backward + step, backward + clip + '    state["sgd"].step()\n'),
+        "torch-scaled": right.replace(backward + step, backward + '    state["sgd"].step()\n'),
     }
     port = folder(tmp_path / "unscaling", {"spec": SPEC, **files})
     done = xverify("run", port, *UNTIMED, ",".join(f"{name}:eager" for name in files))
@@ -256,18 +256,27 @@ def test_gradients_that_are_not_unscaled_or_are_clipped_before_are_wrong(xverify
         assert error["reason"].startswith("gradients, step 0: ")
 
 
-def test_a_port_in_another_precision_is_told_as_that(xverify, tmp_path):
-    lower = folder(tmp_path / "lower", BFLOAT16, torch=("dtype=torch.bfloat16", "enabled=False"))
-    done = xverify("run", lower, *UNTIMED, "torch:eager,tensorflow:eager")
+def test_a_port_in_a_lower_precision_is_judged_at_that(xverify, tmp_path):
+    files = {**BFLOAT16, "torch": BFLOAT16["torch"].replace("dtype=torch.bfloat16", "enabled=False")}
+    files |= {"torch-mine": BFLOAT16["torch"], "torch-rate": BFLOAT16["torch"].replace("lr=0.1,", "lr=0.103,")}
+    subjects = "torch:eager,torch-mine:eager,torch-rate:eager,tensorflow:eager"
+    done = xverify("run", folder(tmp_path / "lower", files), *UNTIMED, subjects)
+    print(done.out)
     assert done.code == 1, done.out + done.err
     assert done.row("torch:eager")["error"]["verdict"] == "EQUAL"
     assert done.row("torch:eager")["precision"] is None
-    error = done.row("tensorflow:eager")["error"]
+    for subject in ("torch-mine:eager", "tensorflow:eager"):
+        row = done.row(subject)
+        assert row["error"]["verdict"] == "EQUAL", row["error"]
+        assert row["precision"]["name"] == "bfloat16"
+        assert [check["says"] for check in row["training"]["checks"] if check["name"] == "precision"] == [
+            "100% of the matrix products and convolutions compute in bfloat16; torch.py computes in float32, and its noise is "
+            "that of its step in bfloat16"
+        ]
+    assert "EQUAL at bfloat16" in done.out
+    error = done.row("torch-rate:eager")["error"]
     assert error["verdict"] == "DIFFERENT"
-    assert error["reason"] == (
-        "precision, step 0: 100% of the matrix products and convolutions compute in bfloat16; in torch.py, all matrix products "
-        "and convolutions compute in float32"
-    )
+    assert "optimizer, step 0: a.weight (optimizer 'sgd')" in error["reason"]
 
 
 # Model -> change of its port, and what the report says.

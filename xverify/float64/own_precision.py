@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ class OwnPrecision:
     made: of each step, for each call of GradScaler.step, whether the optimizer was called: not for infinite gradients.
     scales: of each step, what the loss was multiplied by; 1.0 without a GradScaler.
     products: precision -> number of matrix products and convolutions in all steps.
+    autocast: the precision in which matrix products are computed as under torch.autocast; "": as the code asks for.
     """
 
     units: dict[Key, float] = field(default_factory=dict)
@@ -40,6 +41,17 @@ class OwnPrecision:
     made: list[list[bool]] = field(default_factory=list)
     scales: list[float] = field(default_factory=list)
     products: dict[str, int] = field(default_factory=dict)
+    autocast: str = ""
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """The context of a step that is not made in float64."""
+        if not self.autocast:
+            yield
+            return
+        # A step may compute with a weight again after it has changed it, so that its cast must not be kept.
+        with torch.autocast("cpu", getattr(torch, self.autocast), cache_enabled=False), _without_autocast():
+            yield
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -93,9 +105,7 @@ class OwnPrecision:
             return optimizer.step(*args, **more) if next(made, True) else None
 
         with ExitStack() as changes:
-            changes.enter_context(
-                replaced(torch.autocast, __enter__=lambda context: context, __exit__=lambda *_: False)
-            )
+            changes.enter_context(_without_autocast())
             changes.enter_context(
                 replaced(
                     GradScaler,
@@ -107,6 +117,11 @@ class OwnPrecision:
                 )
             )
             yield
+
+
+def _without_autocast() -> AbstractContextManager[None]:
+    """The context in which autocast of the code changes nothing, not even where the code switches it off."""
+    return replaced(torch.autocast, __enter__=lambda context: context, __exit__=lambda *_: False)
 
 
 class Dtypes(TorchDispatchMode):

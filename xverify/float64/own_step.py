@@ -152,10 +152,18 @@ class Steps:
         self.code.load(model, self.files[0])
         return self.code.start(model)[1]
 
-    def _arithmetic(self, float64: bool, noise: Noise | None, times: float) -> AbstractContextManager[None]:
+    def lowered(self, precision: str) -> Steps:
+        """The same steps with matrix products in a lower precision, as under autocast."""
+        lower = replace(self, precision=OwnPrecision(autocast=precision))
+        for _ in lower.drive(float64=False, inside=lower.precision.noted):
+            pass
+        lower.precision.made, lower.precision.scales = self.precision.made, self.precision.scales
+        return lower
+
+    def _arithmetic(self, float64: bool, noise: Noise | None, times: float) -> AbstractContextManager[object]:
         """The arithmetic of a step. Every operation of the user's code is perturbed where the noise is that of float32."""
         if not float64:
-            return nullcontext()
+            return self.precision.arithmetic()
         if noise is not None and times == 1.0:
             return perturbed_arithmetic(noise, self.precision.units, lower=True)
         return float64_arithmetic(lower=True)

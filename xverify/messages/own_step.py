@@ -111,6 +111,7 @@ class ComputeOwnTruth(Request[OwnTruthComputed]):
 
     weights: of each step. folder: for the arrays; see replay.own_step.truths. once: whether to perturb once only.
     times: size of the perturbations, as a multiple of float32's.
+    lowered: the precision in which matrix products compute, as under autocast; "": as the code asks for.
     """
 
     weights: tuple[str, ...]
@@ -119,6 +120,7 @@ class ComputeOwnTruth(Request[OwnTruthComputed]):
     seed: int
     once: bool = False
     times: float = 1.0
+    lowered: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class WriteOwnVariants(Request[tuple[str, ...]]):
     The reply has those of the variants that the optimizers of the step can have. Without any of those asked for, nothing is
     written.
 
-    seed, once: as in ComputeOwnTruth. variants: see explain.own_variants; (): their own formulas.
+    seed, once, lowered: as in ComputeOwnTruth. variants: see explain.own_variants; (): their own formulas.
     given: the path of a port's watched steps, whose gradients the optimizers are given; "": their own.
     fused_parameters: of the port, see Framework.fused_parameters.
     """
@@ -138,6 +140,7 @@ class WriteOwnVariants(Request[tuple[str, ...]]):
     folder: str
     seed: int
     once: bool = False
+    lowered: str = ""
     variants: tuple[str, ...] = ()
     given: str = ""
     fused_parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)

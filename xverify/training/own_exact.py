@@ -65,11 +65,13 @@ class Beside:
 class ChangedSteps:
     """Makes the exact steps with changed optimizers, each of them once.
 
-    files: the weights before each step. few: whether steps are so long that little is done.
+    files: the weights before each step. few: whether steps are so long that little is done. lowered: see ComputeOwnTruth.
     """
 
-    def __init__(self, process: ReferenceProcess, prepared: Prepared, files: tuple[str, ...], few: bool) -> None:
-        self.process, self.prepared, self.files, self.few = process, prepared, files, few
+    def __init__(
+        self, process: ReferenceProcess, prepared: Prepared, files: tuple[str, ...], few: bool, lowered: str = ""
+    ) -> None:
+        self.process, self.prepared, self.files, self.few, self.lowered = process, prepared, files, few, lowered
         self._written: dict[Path, dict[tuple[str, ...], ExactSteps | None]] = {}  # by the folder of what is changed
 
     def with_variants(self, base: ExactSteps, variants: Sequence[str]) -> Iterator[ExactSteps]:
@@ -124,6 +126,7 @@ class ChangedSteps:
             str(exact.folder),
             self.process.request.seed,
             once=self.few,
+            lowered=self.lowered,
             variants=asked,
             given=exact.given,
             fused_parameters=dict(exact.fused_parameters),

@@ -49,7 +49,7 @@ from .own_step import (
     unseen_optimizer,
     wrong_losses,
 )
-from .precision_checks import FLOAT32, judge_products
+from .precision_checks import FLOAT32, judge_products, lower_than
 from .step import Distance
 
 RANDOM = "its train_step is random: two runs from one state differ in {} by {:.2g}. {}"
@@ -76,7 +76,8 @@ class OwnStepParity(ReferenceSteps):
     def observe(self, learner: Learner) -> OwnObserved:
         """Drive a subject over the reference's weights. The reference's process is not used."""
         self._again.pop(learner.worker.folder, None)
-        self.changed.forget(learner)
+        for each in (self, *self._lower.values()):
+            each.changed.forget(learner)
         timed = self._drive(learner, "timed")
         watched = self._drive(learner, "watched")
         learner.worker.ask(messages.ReleaseMemory())
@@ -98,10 +99,17 @@ class OwnStepParity(ReferenceSteps):
         if self.random:
             check = Check("update", 0, Verdict.INVALID, says=self.random)
             return Error(Verdict.INVALID, self.random), Training(OWN_STEP, checks=(check,))
+        return self._beside(observed)._judge(learner, observed)
+
+    def _beside(self, observed: OwnObserved) -> OwnStepParity:
+        """The reference's steps beside which a subject is judged: in its precision, where that is lower than float32."""
+        return self.at(lower_than(self.truths[0].products, observed.watched.products))
+
+    def _judge(self, learner: Learner, observed: OwnObserved) -> tuple[Error, Training]:
         known = len(self.prepared.shapes)
         checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known)]
         coverage, distance, state = Coverage(), Distance(), StateCoverage()
-        checks += judge_products(self.truths[0].products, observed.watched.products)
+        checks += judge_products(self.truths[0].products, observed.watched.products, self.lowered)
         checks += self.judge_steps(learner, observed, coverage, distance, state)
         if self.no_curve:
             checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
@@ -136,7 +144,8 @@ class OwnStepParity(ReferenceSteps):
         """Judge the steps of a later process run. Returns ``error``, or the error that the later process run shows."""
         if self.random or error.verdict.fails:
             return error
-        checks = self.judge_steps(learner, self.observe(learner), Coverage(), Distance(), StateCoverage())
+        observed = self.observe(learner)
+        checks = self._beside(observed).judge_steps(learner, observed, Coverage(), Distance(), StateCoverage())
         broken = next((check for check in checks if check.verdict.fails), None)
         if broken is None:
             return error
@@ -286,7 +295,7 @@ class OwnStepParity(ReferenceSteps):
                 held, follows = other, "" if variants else ", ".join(exact.variants)
             if not held.failing:
                 break
-        if held.failing:
+        if held.failing and made.truth.precision == FLOAT32:
             coarse = npz.OnDisk(state_file(self.more_rounding() / NOISE_OF_STATE, made.number))
             held = held.leaving(coarse, KINKS * MORE_ROUNDING)
         return held, follows

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import shutil
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ..errors import Failed, UsageError
 from ..messages.own_step import ComputeOwnTruth, PrepareOwnStep, TrainOwnSteps
@@ -24,6 +27,8 @@ UPDATES = 2  # compared steps that must change a weight, where steps are short; 
 BYTES, BYTES_OF_SUBJECT = 4 + 3 * 8 + 2 * 4, 3 * 4
 MOST_STEPS = 32  # that are compared without --steps, where too few of the first ones change a weight
 
+Own = TypeVar("Own", bound="ReferenceSteps")
+
 
 class ReferenceSteps:
     """Makes the steps of the reference. Its states and exact steps are computed once and kept in files."""
@@ -42,6 +47,8 @@ class ReferenceSteps:
         self._coarse: tuple[OwnStepTruth, ...] = ()
         self.exact = ExactSteps(self.space)
         self.changed = ChangedSteps(process, prepared, (), False)
+        self.lowered = ""  # see ``at``
+        self._lower: dict[str, Any] = {}  # by the precision
 
     def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
         """Train the reference, and compute its steps in float64.
@@ -124,6 +131,32 @@ class ReferenceSteps:
             once=once,
             times=times,
         )
+
+    def at(self: Own, precision: str) -> Own:
+        """The same with the noise of the reference's code under autocast in a lower precision; itself for "".
+
+        Itself, too, where this code cannot run so.
+        """
+        if precision and precision not in self._lower:
+            self._lower[precision] = self._at(precision)
+        found: Own = self._lower.get(precision, self)
+        return found
+
+    def _at(self: Own, precision: str) -> Own:
+        lower = copy(self)
+        lower.lowered, lower.exact = precision, ExactSteps(self.space / precision)
+        lower.exact.folder.mkdir(exist_ok=True)
+        self.process.phase(f"its own training steps in {precision}, and their noise")
+        question = replace(self._truth(lower.exact.folder, once=self.few), lowered=precision)
+        try:
+            lower.truths = self.worker.ask(question).truths
+        except Failed:
+            return self
+        lower.changed = ChangedSteps(self.process, self.prepared, self.files, self.few, precision)
+        if self.curves.bands:
+            lower.curves = CurveComparison(self.process, self.prepared, by_own_step, precision)
+            lower.curves.prepare(max(steps_of_curve(self.request), len(self.files)), _diverges)
+        return lower
 
     def more_rounding(self) -> Path:
         """The folder of the same steps with more rounding, which are computed once."""

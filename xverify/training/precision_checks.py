@@ -51,17 +51,28 @@ def judge_layers(recipe: Recipe, captured: TrainingCaptured | Absent | None) -> 
         yield Check("precision", 0, Verdict.DIFFERENT, says=says, compared=count, known=count)
 
 
-def judge_products(right: Mapping[str, int], found: Mapping[str, int]) -> Iterator[Check]:
-    """The precision of the matrix products of a user's own step; nothing where all are in float32, or none could be seen.
+def lower_than(right: Mapping[str, int], found: Mapping[str, int]) -> str:
+    """The precision of a subject's matrix products where the reference computes all of its own in float32; "" otherwise.
 
     right, found: precision -> number of products and convolutions, of the reference and of a subject.
+    """
+    lower = [] if set(right) & set(UNITS) else set(found) & set(UNITS)
+    return max(lower, key=UNITS.__getitem__, default="")
+
+
+def judge_products(right: Mapping[str, int], found: Mapping[str, int], lowered: str) -> Iterator[Check]:
+    """The precision of the matrix products of a user's own step; nothing where all are in float32, or none could be seen.
+
+    right, found: see ``lower_than``. lowered: the precision in which the reference computes because the subject does; "" otherwise.
     """
     lower, wanted = ({name: each[name] for name in each if name in UNITS} for each in (found, right))
     if not found or not (lower or wanted):
         return
     count = sum(found.values())
     if set(lower) == set(wanted):
-        yield Check("precision", 0, Verdict.EQUAL, says=_products(lower, count), compared=count, known=count)
+        says = _products(lower, count)
+        says += f"; torch.py computes in {FLOAT32}, and its noise is that of its step in {lowered}" if lowered else ""
+        yield Check("precision", 0, Verdict.EQUAL, says=says, compared=count, known=count)
     else:
         says = f"{_products(lower, count)}; in torch.py, {_products(wanted, sum(right.values()))}"
         yield Check("precision", 0, Verdict.DIFFERENT, says=says, compared=count, known=count)

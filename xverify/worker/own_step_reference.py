@@ -50,7 +50,7 @@ class OwnStepReference(Group):
         """Make the steps in float64, and measure their noise; see float64.own_truth.truths."""
         from ..float64 import own_truth
 
-        steps, folder = self._steps(request.weights, request.inputs), Path(request.folder)
+        steps, folder = self._steps(request.weights, request.inputs, lowered=request.lowered), Path(request.folder)
         repeats = 1 if request.once else own_truth.REPEATS
         draws = Draws(self.state.source.folder)
         found, random = own_truth.truths(steps, folder, request.seed, repeats, draws, request.times)
@@ -70,7 +70,7 @@ class OwnStepReference(Group):
         from ..explain import own_variants
         from ..float64 import own_truth
 
-        steps, folder = self._steps(request.weights, request.inputs), Path(request.folder)
+        steps, folder = self._steps(request.weights, request.inputs, lowered=request.lowered), Path(request.folder)
         repeats = 1 if request.once else own_truth.REPEATS
         given = self._given(steps, request)
         return own_variants.write_variants(steps, folder, request.seed, repeats, request.variants, given)
@@ -126,14 +126,18 @@ class OwnStepReference(Group):
 
         return tuple(own_planted.mistakes(self._steps(request.weights, request.inputs), Path(request.exact)))
 
-    def _steps(self, files: Sequence[str], inputs: str, count: int = 0) -> Steps:
-        """The reference's steps. files: the weights before each step. inputs: the file of the batches. count: 0: one a file."""
+    def _steps(self, files: Sequence[str], inputs: str, count: int = 0, lowered: str = "") -> Steps:
+        """The reference's steps. files: the weights before each step. inputs: the file of the batches. count: 0: one a file.
+
+        lowered: see ComputeOwnTruth.
+        """
         from ..float64.own_precision import OwnPrecision
         from ..float64.own_step import Steps
 
         batches = [named_batch(self.state, batch) for batch in labelled_batches(self.state, inputs)]
         chosen = [batches[step % len(batches)] for step in range(count or len(files))]
-        return Steps(self._code(), files, chosen, self.precision or OwnPrecision())
+        steps = Steps(self._code(), files, chosen, self.precision or OwnPrecision())
+        return steps.lowered(lowered) if lowered else steps
 
     def _code(self) -> Code:
         """The reference's model and step."""
