@@ -1,6 +1,8 @@
 """Decoders through the command line: right ones are EQUAL in every way, and every planted fault is found with step and layer."""
 
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,9 @@ from helpers.decoders import (
     faulty,
     folder,
 )
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "suites"))
+import decoders
 
 pytestmark = pytest.mark.slow
 WAYS = [
@@ -111,15 +116,68 @@ def test_model_without_mask_and_positions_is_not_padded_and_says_what_to_add(tmp
     assert "Llama.forward takes no mask and no positions: add the parameters" in ended.out
 
 
-def test_model_without_a_cache_is_told_how_to_write_one(tmp_path, xverify):
-    code = LLAMA.replace("cache=None, use_cache=False, ", "").replace(
-        "        n, t =", "        cache = use_cache = None\n        n, t =", 2
-    )
-    code = code.replace("        cache = use_cache = None\n        n, t, _", "        n, t, _")
+def without(parameters):
+    """The Llama without some parameters of its forward."""
+    names = " = ".join(each.partition("=")[0] for each in parameters.split(", "))
+    code = LLAMA.replace("        n, t = tokens", f"        {names} = None\n        n, t = tokens")
+    assert code != LLAMA
+    assert parameters in code
+    return code.replace(f", {parameters}", "")
+
+
+def test_model_without_a_cache_and_a_mask_is_told_how_to_write_them(tmp_path, xverify):
+    code = without("cache=None, use_cache=False, mask=None, positions=None")
     ended, row = decode(xverify, folder(tmp_path / "llama", code))
     assert ended.code == 3
     assert row["status"] == "unsupported"
+    assert "Llama.forward takes tokens, and no cache" in ended.out
+
+
+WHOLE = ["full pass", "full pass, alone", "full pass, 1 thread", "padded right", "padded left"]
+
+
+@pytest.mark.parametrize("sees_all", [False, True])
+def test_model_without_a_cache_is_computed_in_whole_passes(tmp_path, xverify, sees_all):
+    code = without("cache=None, use_cache=False").replace(".tril(past)", "" if sees_all else ".tril(past)")
+    ended, row = decode(xverify, folder(tmp_path / "encoder", code))
+    assert ended.code == 0, ended.out
+    assert list(checks(row)) == WHOLE
+    assert "not tried: steps, steps, alone, chunks of 5, 3, 1" in ended.out
     assert "Llama.forward takes tokens, mask, positions, and no cache" in ended.out
+    assert "the reference chose" not in ended.out
+
+
+def test_padding_that_an_encoder_sees_is_found_with_step_and_layer(tmp_path, xverify):
+    code = without("cache=None, use_cache=False").replace(".tril(past)", "")
+    code = code.replace("            allowed = allowed & mask.bool()[:, None, None]\n", "")
+    ended, row = decode(xverify, folder(tmp_path / "encoder", code))
+    assert_found(ended, row, "padded right", "`blocks.0.o`")
+
+
+FAMILIES = Path(__file__).parents[1] / "decoders"
+# Name of a family -> (what stands in its torch.py, what stands there with a fault, the way that shows it, the place).
+IN_FAMILIES = {
+    "whisper": (
+        "        returned =",
+        "        if past_key_values is not None:\n"
+        "            held = past_key_values.cross_attention_cache.layers[1]\n"
+        "            held.values = held.values.roll(1, 0)\n"
+        "        returned =",
+        "steps",
+        "layers.1.encoder_attn.out_proj",
+    ),
+    "mamba": ("cache_params is None or input_ids.shape[1] == 1", "True", "chunks of 5, 3, 1", "mixer.x_proj"),
+}
+
+
+@pytest.mark.parametrize("name", IN_FAMILIES)
+def test_fault_in_a_family_is_found_with_step_and_layer(tmp_path, xverify, name):
+    right, wrong, way, place = IN_FAMILIES[name]
+    code = (FAMILIES / name / "torch.py").read_text()
+    assert code.count(right) == 1
+    spec = (FAMILIES / name / "spec.py").read_text()
+    ended, row = decode(xverify, folder(tmp_path / name, code.replace(right, wrong), spec))
+    assert_found(ended, row, way, place)
 
 
 def test_positions_beyond_a_table_name_the_line(tmp_path, xverify):
@@ -131,3 +189,35 @@ def test_positions_beyond_a_table_name_the_line(tmp_path, xverify):
     assert ended.code == 1
     assert checks(row)["steps"]["verdict"] == "INVALID"
     assert "torch.py:1" in checks(row)["steps"]["says"]
+
+
+# Number of a fault of tests/decoders -> the way that shows it, and its cause, for a port beside the reference.
+CAUSES = {
+    "llama": [
+        (0, "steps", "positions began at 0 in every call"),
+        (3, "steps", "the cache held keys that are not rotated"),
+    ],
+    "gpt2": [(4, "sequences reordered", "the cache did not change places with the sequences")],
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "number", "way", "cause"), [(family, *each) for family, all in CAUSES.items() for each in all]
+)
+def test_cause_of_a_fault_of_a_port_is_named(tmp_path, xverify, family, number, way, cause):
+    copy = tmp_path / family
+    shutil.copytree(FAMILIES / family, copy)
+    decoders.families()[family].faults[number].plant(copy)
+    ended, row = decode(xverify, copy, "--subjects", "torch-port:eager")
+    assert ended.code == 1, ended.out
+    assert checks(row)[way]["explanation"] == f"it behaves as if {cause}"
+    assert f"it behaves as if {cause}" in ended.out
+
+
+def test_fault_of_a_reference_has_a_place_and_no_cause(tmp_path, xverify):
+    lines, way, _ = IN_TRANSFORMERS["positions from 0 at every step"]
+    code = TRANSFORMERS.replace("        #\n", f"        {lines}\n")
+    ended, row = decode(xverify, folder(tmp_path / "llama", code, TRANSFORMERS_SPEC))
+    assert ended.code == 1
+    assert checks(row)[way]["place"]
+    assert {each["explanation"] for each in checks(row).values()} == {""}

@@ -10,7 +10,8 @@ from helpers.decoders import SPEC, folder
         ("16, 64", "64", "its input 'tokens' has shape ('N', 16), and its output 'logits' ('N', 64)"),
         ('"int64", low=0, high=64', '"float32"', "its input 'tokens' is float32"),
         ("16", "4", "a sequence of 4 tokens is too short for --task decode: write 8 at least"),
-        ("high=64)}", "high=64), 'x': TensorSpec(('N', 3))}", "it names the inputs tokens, x"),
+        ("high=64)}", "high=64), 'x': TensorSpec(('N', 16))}", "its further input 'x' has shape ('N', 16)"),
+        ("high=64)}", "high=64), 'x': TensorSpec((3,))}", "it needs the batch axis 'N' first"),
     ],
 )
 def test_spec_that_describes_no_decoder_is_refused(tmp_path, xverify, right, wrong, says):

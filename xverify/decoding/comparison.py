@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import Refused
-from ..messages.decoding import ComputeWay, Continue, FindDecoder, LocateStep, Way
+from ..framework.decoding import Way
+from ..messages.decoding import ComputeMistaken, ComputeWay, Continue, FindDecoder, LocateStep
 from ..messages.reference import NoiseFloors
 from ..processes.worker import Worker
 from ..reference.build import Prepared, ReferenceProcess
@@ -23,12 +26,31 @@ from ..workload import probe
 from ..workload.decoding import sequences_of
 from ..workload.keys import case_key
 from .judging import TIE, Exact, Judged, judge, judge_tokens
-from .ways import PAIRS, ways
+from .ways import PADDED, PAIRS, ways
 
 SEQUENCES = 3  # that are computed together
 SAMPLES = 4  # perturbed passes that measure the noise of every position
+NEARER = 8.0  # how much nearer the values must be to those of a mistake that rounds than to the right ones
+MOST = 3  # mistakes that are named where several fit
 BLIND = "rounding is so large here that a relative error below {} would not have shown"  # of a way that is UNTESTED
 FREE = "greedy, free"  # the name of the check of freely chosen tokens
+
+
+@dataclass(frozen=True)
+class Truths:
+    """What the reference computes in float64. inputs: the file of the sequences. whole: of whole ones. padded: of shorter ones."""
+
+    inputs: Path
+    whole: Exact
+    padded: Exact
+
+
+@dataclass
+class Causes:
+    """The search for causes of a subject. found: those of an earlier way, which alone are tried for later ones. seconds: left."""
+
+    found: list[str] = field(default_factory=list)
+    seconds: float = 60.0
 
 
 class DecodingComparison:
@@ -39,45 +61,68 @@ class DecodingComparison:
         self.sequences = sequences_of(process.folder)
         self.prompt = self.sequences.length // 2
         self.space = process.worker.folder
-        self.exact: Exact | None = None
+        self.prepared_for: dict[bool, Truths] = {}
 
-    @property
-    def inputs(self) -> Path:
-        """The file of the sequences."""
-        return self.space / "sequences.npz"
+    def prepare(self, encoder: bool) -> Truths:
+        """Let the reference continue the prompts, and compute every position in float64, with its noise.
 
-    def prepare(self) -> Exact:
-        """Let the reference continue the prompts, and compute every position in float64, with its noise."""
-        if self.exact is not None:
-            return self.exact
-        process, key = self.process, case_key(0, self.sequences.tokens)
-        drawn = probe.inputs(process.folder.spec, SEQUENCES, process.request.seed, 1)[key]
-        prompts, weights = self.space / "prompts.npz", str(self.prepared.weights)
-        npz.save_file({key: drawn[:, : self.prompt]}, prompts)
-        process.phase("continuing three sequences in float64")
-        process.worker.ask(Continue(str(prompts), str(self.inputs), self.sequences.length, weights))
-        values, noise = self.space / "sequences-values.npz", self.space / "sequences-noise.npz"
-        process.worker.ask(
+        encoder: whether the model has no cache: then all tokens are drawn, and those of a padded sequence are a case of its own.
+        """
+        if encoder not in self.prepared_for:
+            inputs = self.space / f"sequences-{'drawn' if encoder else 'continued'}.npz"
+            process, key = self.process, case_key(0, self.sequences.tokens)
+            drawn = probe.inputs(process.folder.spec, SEQUENCES, process.request.seed, 1)
+            prompts = self.space / "prompts.npz"
+            npz.save_file({**drawn, key: drawn[key][:, : self.prompt]}, prompts)
+            if encoder:
+                npz.save_file({**drawn, **self._shorter(drawn)}, inputs)
+            else:
+                process.phase("continuing three sequences in float64")
+                weights = str(self.prepared.weights)
+                process.worker.ask(Continue(str(prompts), str(inputs), self.sequences.length, weights))
+            self.prepared_for[encoder] = self._truths(inputs)
+        return self.prepared_for[encoder]
+
+    def _shorter(self, drawn: Mapping[str, Array]) -> dict[str, Array]:
+        """A case for each sequence without the tokens that padding leaves out of it. drawn: the first case, with all sequences."""
+        spec, cases = self.process.folder.spec, dict[str, Array]()
+        for row in range(SEQUENCES):
+            kept = self.sequences.length - PADDED.missing(row, self.sequences.length)
+            for name in spec.inputs:
+                array = drawn[case_key(0, name)][row : row + 1]
+                cases[case_key(row + 1, name)] = array[:, :kept] if name == self.sequences.tokens else array
+        return cases
+
+    def _truths(self, inputs: Path) -> Truths:
+        """What the reference computes in float64 for an array file of sequences."""
+        values, noise = inputs.with_suffix(".values.npz"), inputs.with_suffix(".noise.npz")
+        self.process.worker.ask(
             NoiseFloors(
-                inputs=str(self.inputs), path=str(values), noise=str(noise), weights=weights, seed=process.request.seed,
-                samples=SAMPLES,
+                inputs=str(inputs), path=str(values), noise=str(noise), weights=str(self.prepared.weights),
+                seed=self.process.request.seed, samples=SAMPLES,
             )
         )  # fmt: skip
-        output = case_key(0, self.sequences.output)
-        self.exact = Exact(*(npz.load_file(path)[name] for path, name in (
-            (self.inputs, key), (values, output), (noise, output)
-        )))  # fmt: skip
-        return self.exact
+        tokens = npz.load_file(inputs)[case_key(0, self.sequences.tokens)]
+        arrays = [npz.load_file(path) for path in (values, noise)]
+        whole, *shorter = (
+            [found[case_key(case, self.sequences.output)] for found in arrays]
+            for case in range(len(arrays[0]) // len(self.process.folder.spec.outputs))
+        )
+        padded = [array.copy() for array in whole]
+        for row, each in enumerate(shorter):
+            for array, short in zip(padded, each):
+                array[row, : short.shape[1]] = short[0]
+        return Truths(inputs, Exact(tokens, *whole), Exact(tokens, *padded))
 
     def judge(self, label: str, worker: Worker) -> Decoding:
         """Compute all ways of a subject. Raises SubjectError when its model is no decoder."""
         offers = worker.ask(FindDecoder())
-        exact = self.prepare()
-        tried, not_tried = ways(offers, self.sequences.length, self.process.request.threads)
-        checks, found = list[DecodingCheck](), dict[str, Array]()
+        truths = self.prepare(bool(offers.lacks))
+        tried, not_tried = ways(offers, self.sequences.length, self.process.request.threads, bool(self.sequences.more))
+        checks, found, causes = list[DecodingCheck](), dict[str, Array](), Causes()
         for way in tried:
             self.process.listener.phase(label, f"computing: {way.name}")
-            check, values = self._check(worker, way, exact, len(checks))
+            check, values = self._check(worker, way, truths, len(checks), causes)
             if values is None:
                 not_tried[way.name] = check.says
                 continue
@@ -85,15 +130,22 @@ class DecodingComparison:
             other = found.get(PAIRS.get(way.name, ""))
             same = None if other is None or not values.size else bool(np.array_equal(values, other, equal_nan=True))
             checks.append(replace(check, same_bits=same))
-        checks.append(self._free(worker, exact))
-        return Decoding(SEQUENCES, self.sequences.length, self.prompt, tuple(checks), not_tried)
+        if offers.lacks:
+            prompt, not_tried[FREE] = self.sequences.length, offers.lacks
+        else:
+            prompt = self.prompt
+            checks.append(self._free(worker, truths.whole))
+        return Decoding(SEQUENCES, self.sequences.length, prompt, tuple(checks), not_tried)
 
-    def _check(self, worker: Worker, way: Way, exact: Exact, number: int) -> tuple[DecodingCheck, Array | None]:
+    def _check(
+        self, worker: Worker, way: Way, truths: Truths, number: int, causes: Causes
+    ) -> tuple[DecodingCheck, Array | None]:
         """(the check of a way, its values); without values, the check says why there are none."""
         path = worker.folder / f"way-{number}.npz"
+        exact = truths.padded if way.padding else truths.whole
         known = sum(self.sequences.length - each for each in self._missing(way))
         try:
-            reply = worker.ask(ComputeWay(str(self.inputs), str(path), way))
+            reply = worker.ask(ComputeWay(str(truths.inputs), str(path), way))
         except Refused as error:
             return DecodingCheck(way.name, Verdict.INVALID, known=known, says=str(error)), np.empty(0)
         if reply.problem:
@@ -106,12 +158,67 @@ class DecodingComparison:
         check = DecodingCheck(
             way.name, judged.verdict, judged.ratio, judged.worst, judged.limit, judged.compared, known
         )
-        return self._told(check, judged, way, worker, reply.remark), values
+        if judged.first is not None:
+            check = replace(check, explanation=self._explanation(way, values, truths, judged.first, causes))
+        return self._told(check, judged, way, worker, truths.inputs, reply.remark), values
+
+    def _explanation(self, way: Way, found: Array, truths: Truths, first: tuple[int, int], causes: Causes) -> str:
+        """The known mistakes with which the reference computes the same values, in words; "" for none.
+
+        Each mistake is computed up to the first step that differs, and those that fit there are computed to the end. Ways of whole
+        passes are explained by their layers. first: the sequence and the position of that step.
+        """
+        if not (way.chunks or way.padding):
+            return ""
+        step = first[1]
+        fitting = self._fitting(way, found, truths, causes, causes.found, step)
+        if fitting:
+            fitting = self._fitting(way, found, truths, causes, fitting, self.sequences.length)
+        causes.found = fitting or causes.found
+        return f"it behaves as if {' or '.join(fitting[:MOST])}" if fitting else ""
+
+    def _fitting(
+        self, way: Way, found: Array, truths: Truths, causes: Causes, only: Sequence[str], step: int
+    ) -> list[str]:
+        """The mistakes with which the reference computes the same values up to this step.
+
+        There is none where the reference itself differs from its full pass. only: these are tried; empty: all.
+        """
+        exact, path = truths.padded if way.padding else truths.whole, self.space / "mistaken.npz"
+        left_out = self._missing(way)
+        request = ComputeMistaken(
+            str(truths.inputs),
+            str(path),
+            way,
+            str(self.prepared.weights),
+            causes.seconds,
+            step + max(left_out),
+            tuple(only),
+        )
+        begun = time.monotonic()
+        try:
+            made = self.process.worker.ask(request) if causes.seconds > 0 else ()
+        except Refused:  # the way differs all the same
+            return []
+        causes.seconds -= time.monotonic() - begun
+        arrays, fitting = npz.load_file(path) if made else {}, list[str]()
+        missing = [max(each, self.sequences.length - 1 - step) for each in left_out]
+        ratio = judge(found, exact, missing).ratio
+        for number, mistake in enumerate(made):
+            mistaken = arrays[str(number)]
+            if not mistake.says and judge(mistaken, exact, missing).verdict != Verdict.EQUAL:
+                return []
+            judged = judge(found, replace(exact, values=mistaken), missing)
+            if judged.verdict == Verdict.EQUAL or (mistake.rounds and judged.ratio * NEARER < ratio):
+                fitting.append(mistake.says)
+        return fitting
 
     def _missing(self, way: Way) -> list[int]:
         return [way.missing(sequence, self.sequences.length) for sequence in range(SEQUENCES)]
 
-    def _told(self, check: DecodingCheck, judged: Judged, way: Way, worker: Worker, remark: str) -> DecodingCheck:
+    def _told(
+        self, check: DecodingCheck, judged: Judged, way: Way, worker: Worker, inputs: Path, remark: str
+    ) -> DecodingCheck:
         """The check with the place of what differs, and with the sentence on it."""
         if judged.token is not None:
             sequence, step, margin = judged.token
@@ -121,12 +228,11 @@ class DecodingComparison:
         if judged.first is None:
             return check
         sequence, step = judged.first
-        place = self._place(worker, way, sequence, step)
+        place = self._place(worker, way, inputs, judged.first)
         where = f", first in {place}" if place else ""
         says = f"step {step} of sequence {sequence} differs by {self._ratio(judged)}{where}"
-        return replace(
-            check, sequence=sequence, step=step, place=place, says="; ".join(filter(None, (says, remark, check.says)))
-        )
+        says = "; ".join(filter(None, (says, check.explanation, remark, check.says)))
+        return replace(check, sequence=sequence, step=step, place=place, says=says)
 
     def _ratio(self, judged: Judged) -> str:
         return (
@@ -135,9 +241,9 @@ class DecodingComparison:
             else "a value that is not finite"
         )
 
-    def _place(self, worker: Worker, way: Way, sequence: int, step: int) -> str:
+    def _place(self, worker: Worker, way: Way, inputs: Path, first: tuple[int, int]) -> str:
         try:
-            return worker.ask(LocateStep(str(self.inputs), way, sequence, step))
+            return worker.ask(LocateStep(str(inputs), way, *first))
         except Refused:  # the step differs all the same
             return ""
 

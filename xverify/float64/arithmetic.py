@@ -41,10 +41,12 @@ class _Widening(TorchDispatchMode):
         if func.overloadpacket.__name__ in SCALING:
             return _scaling(func, args)
         wider = self.wider
+        widened = partial(_widened, wider)
+        if func.overloadpacket.__name__ == "_grouped_mm" and [each.dim() for each in args] == [2, 3, 1]:
+            return _grouped_product(*tree_map(widened, args))
         named = {key: wider.get(value, value) if key == "dtype" else value for key, value in (kwargs or {}).items()}
         if func._schema.is_mutable or func.is_view:  # a view must be one of the given tensor
             return func(*args, **named)
-        widened = partial(_widened, wider)
         return func(*tree_map(widened, args), **tree_map(widened, named))
 
 
@@ -66,6 +68,17 @@ def _scaling(func: Any, args: tuple[Any, ...]) -> Any:
         if value is not given and argument.alias_info is not None:
             given.copy_(value)
     return args[0] if result is own[0] else result
+
+
+def _grouped_product(rows: torch.Tensor, matrices: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """The product of each group of rows and the matrix of its group, for which torch has no kernel in float64.
+
+    rows: (rows, in). matrices: (groups, in, out). ends: (groups,), the end of each group of rows.
+    """
+    sizes = ends.diff(prepend=ends.new_zeros(1)).tolist()
+    left = rows.new_zeros(len(rows) - sum(sizes), matrices.shape[-1])
+    parts = [part @ matrix for part, matrix in zip(rows[: sum(sizes)].split(sizes), matrices.unbind())]
+    return torch.cat([*parts, left])
 
 
 def _narrowed(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,6 +18,9 @@ class DecoderOffers:
 
     function: how the code is called in messages. use_cache: the parameter that asks for a cache.
     kinds: names of further kinds of caches that can be tried.
+    unplaced: whether its tokens have no positions, as in a model whose cache is a state. Then a mask alone is enough for
+        padding, and a call takes that of its own tokens.
+    lacks: what it takes instead of a cache, and what to write, in words; "" for a model with a cache.
     """
 
     function: str
@@ -26,6 +29,53 @@ class DecoderOffers:
     mask: str = ""
     positions: str = ""
     kinds: tuple[str, ...] = ()
+    unplaced: bool = False
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute every position of some sequences.
+
+    name: in reports.
+    chunks: numbers of tokens of the first calls; the last number goes on. Empty: one call with all tokens.
+    alone: whether every sequence is computed by itself.
+    padding: "left" or "right" where sequences of several lengths are computed together; "" for whole ones.
+    threads: number of threads; 0 for that of the run.
+    back: number of wrong tokens that are computed in the middle, and taken out of the cache again.
+    reorder: whether the sequences change their places in the middle, as beams do.
+    cache: name of the kind of the cache; "" for the model's own.
+    """
+
+    name: str
+    chunks: tuple[int, ...] = ()
+    alone: bool = False
+    padding: str = ""
+    threads: int = 0
+    back: int = 0
+    reorder: bool = False
+    cache: str = ""
+
+    def missing(self, sequence: int, length: int) -> int:
+        """The number of last tokens that this way leaves out of a sequence, because padding has their places."""
+        return min(3 * sequence, length // 2) if self.padding else 0
+
+    def sizes(self, length: int) -> list[int]:
+        """The number of tokens of each call, in order."""
+        left, found = length, list[int]()
+        while left:
+            size = min(left, self.chunks[min(len(found), len(self.chunks) - 1)]) if self.chunks else length
+            found.append(size)
+            left -= size
+        return found
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A known mistake of a decoder. says: what completes "behaves as if". rounds: whether its values are rounded otherwise."""
+
+    says: str
+    rounds: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,12 +96,19 @@ class Decoder:
     offers: DecoderOffers
 
     def call(
-        self, tokens: Array, cache: Any, positions: Array | None = None, mask: Array | None = None, keep: bool = True
+        self,
+        tokens: Array,
+        cache: Any,
+        positions: Array | None = None,
+        mask: Array | None = None,
+        keep: bool = True,
+        more: Sequence[Array] = (),
     ) -> tuple[Array, Any]:
         """(the first output, the new cache) of one call.
 
         tokens: (sequences, tokens). cache: of the calls before; None at the first. positions: as tokens.
         mask: (sequences, tokens so far), 1 for a token and 0 for padding. keep: whether a cache is asked for.
+        more: the further inputs of these sequences, such as the states of an encoder.
         """
         raise NotImplementedError
 
@@ -59,8 +116,8 @@ class Decoder:
         """An empty cache of a further kind. length: the most tokens that it will hold."""
         raise NotImplementedError
 
-    def shapes(self, cache: Any) -> list[tuple[int, ...]]:
-        """The shapes of the tensors of a cache."""
+    def marked(self, cache: Any) -> list[tuple[int, ...]]:
+        """The shapes of the tensors of a cache, out of which the tokens of the next call will be taken back."""
         raise NotImplementedError
 
     def taken_back(self, cache: Any, tokens: int, before: Sequence[tuple[int, ...]]) -> Any:
@@ -70,6 +127,13 @@ class Decoder:
     def reordered(self, cache: Any, order: Sequence[int]) -> Any:
         """A cache with its sequences in another order. Raises Unsupported."""
         raise NotImplementedError
+
+    def mistakes(self, way: Way, tokens: Array, more: Sequence[Array]) -> Iterator[tuple[Mistake, Decoder]]:
+        """Known mistakes that a way can show, each with a decoder that makes it. The first one is no mistake, and has no words.
+
+        tokens, more: what a first call is given.
+        """
+        return iter(())
 
     def remark(self, cache: Any, sequences: int) -> str:
         """What is strange about a cache, in words; "" for nothing. sequences: that it holds."""

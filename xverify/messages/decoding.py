@@ -4,45 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..framework.decoding import DecoderOffers
+from ..framework.decoding import DecoderOffers, Mistake, Way
 from .codec import Request
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to compute every position of some sequences.
-
-    name: in reports.
-    chunks: numbers of tokens of the first calls; the last number goes on. Empty: one call with all tokens.
-    alone: whether every sequence is computed by itself.
-    padding: "left" or "right" where sequences of several lengths are computed together; "" for whole ones.
-    threads: number of threads; 0 for that of the run.
-    back: number of wrong tokens that are computed in the middle, and taken out of the cache again.
-    reorder: whether the sequences change their places in the middle, as beams do.
-    cache: name of the kind of the cache; "" for the model's own.
-    """
-
-    name: str
-    chunks: tuple[int, ...] = ()
-    alone: bool = False
-    padding: str = ""
-    threads: int = 0
-    back: int = 0
-    reorder: bool = False
-    cache: str = ""
-
-    def missing(self, sequence: int, length: int) -> int:
-        """The number of last tokens that this way leaves out of a sequence, because padding has their places."""
-        return min(3 * sequence, length // 2) if self.padding else 0
-
-    def sizes(self, length: int) -> list[int]:
-        """The number of tokens of each call, in order."""
-        left, found = length, list[int]()
-        while left:
-            size = min(left, self.chunks[min(len(found), len(self.chunks) - 1)]) if self.chunks else length
-            found.append(size)
-            left -= size
-        return found
 
 
 @dataclass(frozen=True)
@@ -79,6 +42,24 @@ class ComputeWay(Request[Computed]):
     inputs: str
     path: str
     way: Way
+
+
+@dataclass(frozen=True)
+class ComputeMistaken(Request[tuple[Mistake, ...]]):
+    """Compute a way in float64 with each known mistake that it can show.
+
+    The reply has the mistakes that were computed; ``path`` gets the values of the first one as "0", and so on.
+    weights: of the float64 model. seconds: no further mistake is tried after them. places: of each sequence,
+    no call begins after so many, and the values are 0 there. only: these mistakes alone, by their words; empty: all.
+    """
+
+    inputs: str
+    path: str
+    way: Way
+    weights: str
+    seconds: float
+    places: int
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,11 @@ def decoded(rows: Iterable[Row]) -> list[tuple[str, Decoding]]:
 
 def title(subject: str, decoding: Decoding) -> str:
     """The title of the table of a subject."""
+    chosen = decoding.length - decoding.prompt
     return (
-        f"{subject}: {decoding.sequences} sequences of {decoding.length} tokens, of which the reference chose the last "
-        f"{decoding.length - decoding.prompt}; every position is compared with its full pass in float64"
+        f"{subject}: {decoding.sequences} sequences of {decoding.length} tokens"
+        f"{f', of which the reference chose the last {chosen}' if chosen else ''}; every position is compared with the "
+        "reference's full pass in float64"
     )
 
 

@@ -18,6 +18,7 @@ class DecodingCheck:
     compared, known: number of compared positions, and of all that the way computes.
     sequence, step: of the first position that is not EQUAL, each from 0; None where all are.
     place: the layer, or the glue code between two layers, that differs there first; "" where none is known.
+    explanation: the known mistakes that explain what differs; "" for none.
     says: what differs, in words.
     token: the first step at which another token is the best; None where none is. margin: the distance of both tokens in the
         reference, in noise floors.
@@ -34,6 +35,7 @@ class DecodingCheck:
     sequence: int | None = None
     step: int | None = None
     place: str = ""
+    explanation: str = ""
     says: str = ""
     token: int | None = None
     margin: float | None = None

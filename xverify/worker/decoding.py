@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import Unsupported
-from ..framework.decoding import Decoder, DecoderOffers, LayerStep
+from ..framework.decoding import Decoder, DecoderOffers, LayerStep, Mistake, Way
 from ..messages import decoding as messages
-from ..messages.decoding import Computed, Way
+from ..messages.decoding import Computed
 from ..verdict.limits import OWN_GROUP, UNIT
 from ..weights import npz
 from ..weights.canonical import Array
+from ..workload.keys import case_key
 from .handlers import Group
 from .soundness import between
 
 # Numbers of the sequences of a call, and the positions that it computes: (sequences, tokens), -1 for padding.
 Around = Callable[[Sequence[int], Array], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The sequences that are computed. tokens: (sequences, length). more: further inputs, whose first axis is the sequences."""
+
+    tokens: Array
+    more: tuple[Array, ...] = ()
 
 
 class DecodingWork(Group):
@@ -34,58 +45,75 @@ class DecodingWork(Group):
     def continue_sequences(self, request: messages.Continue) -> None:
         """Continue sequences by the best token of every step."""
         state = self.state
-        name, tokens = self._tokens(request.inputs)
+        given = self._given(request.inputs)
+        tokens = given.tokens
         if request.weights:
             model = state.float64_model()
             state.write_weights(model, npz.OnDisk(Path(request.weights)))
             decoder, context = self._decoder(model), state.framework.float64_arithmetic()
         else:
             decoder, context = self._decoder(state.model), state.framework.inference()
-        cache, given = None, tokens
+        cache, new = None, tokens
         with context:
             while tokens.shape[1] < request.length:
-                logits, cache = decoder.call(given, cache, keep=not request.weights)
+                logits, cache = decoder.call(new, cache, keep=not request.weights, more=given.more)
                 best = logits[:, -1].argmax(-1).astype(tokens.dtype)[:, None]
                 tokens = np.concatenate([tokens, best], 1)
-                given = tokens if request.weights else best
-        npz.save_file({name: tokens}, Path(request.path))
+                new = tokens if request.weights else best
+        arrays = npz.load_file(Path(request.inputs))
+        npz.save_file({**arrays, case_key(0, next(iter(self.state.inputs))): tokens}, Path(request.path))
 
     def compute(self, request: messages.ComputeWay) -> Computed:
         """Compute all positions in one way."""
         decoder, way = self._decoder(self.state.model), request.way
-        _, tokens = self._tokens(request.inputs)
-        found, remark = None, ""
         try:
             with self.state.framework.inference(), decoder.threads(way.threads) if way.threads else nullcontext():
-                for rows, where, logits, cache in walk(decoder, tokens, way):
-                    if found is None:
-                        found = np.zeros((*tokens.shape, logits.shape[-1]), logits.dtype)
-                    for index, row in enumerate(rows):
-                        kept = where[index] >= 0
-                        found[row, where[index][kept]] = logits[index][kept]
-                    remark = remark or (decoder.remark(cache, len(rows)) if cache is not None else "")
+                found, remark = all_positions(decoder, self._given(request.inputs), way)
         except Unsupported as error:
             return Computed(problem=str(error))
-        assert found is not None  # a sequence has tokens
         npz.save_file({"logits": found}, Path(request.path))
         return Computed(remark=remark)
+
+    def compute_mistaken(self, request: messages.ComputeMistaken) -> tuple[Mistake, ...]:
+        """Compute a way in float64 with known mistakes."""
+        state, end = self.state, time.monotonic() + request.seconds
+        model = state.float64_model()
+        state.write_weights(model, npz.OnDisk(Path(request.weights)))
+        given, made, arrays = self._given(request.inputs), list[Mistake](), dict[str, Array]()
+        with state.framework.float64_arithmetic():
+            for mistake, decoder in self._decoder(model).mistakes(request.way, given.tokens, given.more):
+                if request.only and mistake.says not in ("", *request.only):
+                    continue
+                try:
+                    found, _ = all_positions(decoder, given, request.way, request.places)
+                except Exception:  # this model cannot make the mistake: its own code fails then, in whichever way
+                    continue
+                arrays[str(len(made))] = found
+                made.append(mistake)
+                if time.monotonic() > end:
+                    break
+        npz.save_file(arrays, Path(request.path))
+        return tuple(made)
 
     def locate(self, request: messages.LocateStep) -> str:
         """Name the layer that first differs in one step."""
         state = self.state
-        _, tokens = self._tokens(request.inputs)
+        given = self._given(request.inputs)
         model = state.float64_model()
         state.write_weights(model, dict(state.read_weights(state.model)))
         exact, single = self._decoder(model), self._decoder(state.model)
-        with state.framework.float64_arithmetic(), exact.watched(request.sequence) as truth:
-            exact.call(tokens, None, keep=False)
-        with state.framework.inference(), single.watched(request.sequence) as whole:
-            single.call(tokens, None, keep=False)
-        found, place = self._watched_step(single, tokens, request)
+        kept = given.tokens.shape[1] - request.way.missing(request.sequence, given.tokens.shape[1])
+        row = slice(request.sequence, request.sequence + 1)
+        tokens, more = given.tokens[row, :kept], [each[row] for each in given.more]
+        with state.framework.float64_arithmetic(), exact.watched(0) as truth:
+            exact.call(tokens, None, keep=False, more=more)
+        with state.framework.inference(), single.watched(0) as whole:
+            single.call(tokens, None, keep=False, more=more)
+        found, place = self._watched_step(single, given, request)
         return first_different(found, place, truth, whole, request.step)
 
     def _watched_step(
-        self, decoder: Decoder, tokens: Array, request: messages.LocateStep
+        self, decoder: Decoder, given: Given, request: messages.LocateStep
     ) -> tuple[list[LayerStep], int]:
         """(the calls of all layers in the call that computes the position, the place of its token in this call)."""
         found: list[LayerStep] = []
@@ -101,17 +129,18 @@ class DecodingWork(Group):
                 place = int(np.flatnonzero(where[index] == request.step)[0])
                 return _Kept(decoder.watched(index), found)
 
-            for _ in walk(decoder, tokens, way, around):
+            for _ in walk(decoder, given, way, around):
                 pass
         return found, place
 
     def _decoder(self, model: Any) -> Decoder:
         return self.state.framework.decoder(model, next(iter(self.state.outputs)))
 
-    def _tokens(self, path: str) -> tuple[str, Array]:
-        """(the key, the tokens) of the only array of a file."""
-        [(name, tokens)] = npz.load_file(Path(path)).items()
-        return name, tokens
+    def _given(self, path: str) -> Given:
+        """What the first case of an array file gives."""
+        arrays = npz.load_file(Path(path))
+        tokens, *more = (arrays[case_key(0, name)] for name in self.state.inputs)
+        return Given(tokens, tuple(more))
 
 
 class _Kept:
@@ -128,32 +157,57 @@ class _Kept:
         self.into[:] = self.found
 
 
+def all_positions(decoder: Decoder, given: Given, way: Way, places: int | None = None) -> tuple[Array, str]:
+    """(the first output at every position, what is strange about the cache) of one way. Positions that it leaves out are 0.
+
+    places: of each sequence, no call begins after so many; None: all are computed.
+    """
+    found, remark = None, ""
+    for rows, where, logits, cache in walk(decoder, given, way, places=places):
+        if found is None:
+            found = np.zeros((*given.tokens.shape, logits.shape[-1]), logits.dtype)
+        for index, row in enumerate(rows):
+            kept = where[index] >= 0
+            found[row, where[index][kept]] = logits[index][kept]
+        remark = remark or (decoder.remark(cache, len(rows)) if cache is not None else "")
+    assert found is not None  # a sequence has tokens
+    return found, remark
+
+
 def walk(
-    decoder: Decoder, tokens: Array, way: Way, around: Around = lambda rows, where: nullcontext()
+    decoder: Decoder,
+    given: Given,
+    way: Way,
+    around: Around = lambda rows, where: nullcontext(),
+    places: int | None = None,
 ) -> Iterator[tuple[Sequence[int], Array, Array, Any]]:
     """Compute sequences in one way. Yields (sequences, positions, first output, cache) of every call.
 
-    tokens: (sequences, length). around: makes the context of each call.
+    around: makes the context of each call. places: no call begins after so many places of a sequence; None: all are computed.
     """
-    every = list(range(len(tokens)))
+    length = given.tokens.shape[1]
+    every = list(range(len(given.tokens)))
     for rows in [[row] for row in every] if way.alone else [every]:
-        yield from _walk_together(decoder, tokens, way, rows, around)
+        yield from _walk_together(decoder, given, way, rows, around, length if places is None else places)
 
 
 def _walk_together(
-    decoder: Decoder, tokens: Array, way: Way, rows: list[int], around: Around
+    decoder: Decoder, given: Given, way: Way, rows: list[int], around: Around, places: int
 ) -> Iterator[tuple[Sequence[int], Array, Array, Any]]:
-    length = tokens.shape[1]
+    length = given.tokens.shape[1]
     where = np.stack([_positions(way, row, length) for row in rows])
-    grid = np.where(where >= 0, np.take_along_axis(tokens[rows], np.maximum(where, 0), 1), 0)
+    grid = np.where(where >= 0, np.take_along_axis(given.tokens[rows], np.maximum(where, 0), 1), 0)
     cache = decoder.new_cache(way.cache, length) if way.cache else None
     done, turned = 0, False
     for size in way.sizes(length):
+        if done > places:
+            return
         if done >= length // 2 and not turned and (way.back or way.reorder):
             turned = True
             if way.back:
-                before = decoder.shapes(cache)
-                _, cache = decoder.call(np.ascontiguousarray(grid[:, : way.back]), cache)
+                before = decoder.marked(cache)
+                wrong = np.ascontiguousarray(grid[:, : way.back])
+                _, cache = decoder.call(wrong, cache, more=[each[rows] for each in given.more])
                 cache = decoder.taken_back(cache, way.back, before)
             if way.reorder:
                 order = list(range(len(rows)))[::-1]
@@ -164,7 +218,12 @@ def _walk_together(
         mask = (where[:, : done + size] >= 0).astype(np.int64) if way.padding else None
         with around(rows, where[:, now]):
             logits, cache = decoder.call(
-                np.ascontiguousarray(grid[:, now]), cache, positions, mask, keep=bool(way.chunks)
+                np.ascontiguousarray(grid[:, now]),
+                cache,
+                positions,
+                mask,
+                keep=bool(way.chunks),
+                more=[each[rows] for each in given.more],
             )
         yield rows, where[:, now], logits, cache
         done += size

@@ -12,8 +12,8 @@ import torch
 
 from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array
-from xverify.framework.decoding import Decoder, DecoderOffers, LayerStep
-from xverify.framework.structures import by_path, is_tensor, map_leaves, parts
+from xverify.framework.decoding import Decoder, DecoderOffers, LayerStep, Mistake, Way
+from xverify.framework.structures import is_tensor, map_leaves, parts
 
 CACHES = ("past_key_values", "cache_params", "cache", "past", "kv_cache", "past_kv")
 USE, MASKS, POSITIONS = ("use_cache",), ("attention_mask", "mask"), ("position_ids", "positions")
@@ -21,7 +21,7 @@ WRITTEN = "def forward(self, tokens, cache=None, use_cache=False, mask=None, pos
 
 
 def offers_of(model: Any) -> DecoderOffers:
-    """What ``forward`` of a module takes. Raises Unsupported where it takes no cache."""
+    """What ``forward`` of a module takes. Raises Unsupported where it takes neither a cache nor a mask."""
     names = list(inspect.signature(model.forward).parameters)
     function = f"{type(model).__name__}.forward"
 
@@ -30,14 +30,23 @@ def offers_of(model: Any) -> DecoderOffers:
 
     missing = [what for what, known in (("cache", CACHES), ("use_cache", USE)) if not first(known)]
     if missing:
-        raise Unsupported(
+        lacks = (
             f"{function} takes {', '.join(names)}, and no {missing[0]}: a decoder is written as {WRITTEN}, and returns "
             "(logits, cache) when use_cache is true"
         )
+        if not first(MASKS):
+            raise Unsupported(lacks)
+        return DecoderOffers(function, "", "", first(MASKS), first(POSITIONS), lacks=lacks)
     of_transformers = any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__)
     static = first(CACHES) == "past_key_values" and of_transformers
     return DecoderOffers(
-        function, first(CACHES), first(USE), first(MASKS), first(POSITIONS), ("static",) if static else ()
+        function,
+        first(CACHES),
+        first(USE),
+        first(MASKS),
+        first(POSITIONS),
+        ("static",) if static else (),
+        unplaced=bool(getattr(model, "_is_stateful", False)),
     )
 
 
@@ -50,16 +59,25 @@ class TorchDecoder(Decoder):
         self.dtype = torch.float32
 
     def call(
-        self, tokens: Array, cache: Any, positions: Array | None = None, mask: Array | None = None, keep: bool = True
+        self,
+        tokens: Array,
+        cache: Any,
+        positions: Array | None = None,
+        mask: Array | None = None,
+        keep: bool = True,
+        more: Sequence[Array] = (),
     ) -> tuple[Array, Any]:
         offers, given = self.offers, dict[str, Any]()
-        given[offers.use_cache] = keep
+        if offers.use_cache:
+            given[offers.use_cache] = keep
         if cache is not None:
             given[offers.cache] = cache
+        if offers.unplaced and mask is not None:
+            mask = mask[:, -tokens.shape[1] :]  # a state holds no tokens that could be masked later
         for name, array in ((offers.positions, positions), (offers.mask, mask)):
             if name and array is not None:
                 given[name] = self._native(array)
-        returned = self.model(self._native(tokens), **given)
+        returned = self.model(self._native(tokens), *map(self._native, more), **given)
         logits = self._logits(returned)
         self.dtype = logits.dtype
         return logits.detach().cpu().numpy(), self._cache(returned) if keep else None
@@ -95,21 +113,32 @@ class TorchDecoder(Decoder):
         return StaticCache(config=self.model.config, max_cache_len=length)
 
     def _tensors(self, cache: Any) -> list[Any]:
-        """The tensors of a cache, also of one that is an object with layers."""
-        layers = getattr(cache, "layers", None)
-        held = [vars(layer) for layer in layers] if layers is not None else cache
-        held = vars(held) if parts(held) is None and hasattr(held, "__dict__") and not is_tensor(held) else held
-        return [value for value in by_path(held).values() if is_tensor(value)]
+        """The tensors of a cache, also of one that is an object, or that holds objects."""
+        if is_tensor(cache):
+            return [cache]
+        inner = parts(cache)
+        if inner is None and not isinstance(cache, (type, torch.nn.Module)):
+            inner = list(getattr(cache, "__dict__", {}).items())
+        return [tensor for _, value in inner or () for tensor in self._tensors(value)]
 
-    def shapes(self, cache: Any) -> list[tuple[int, ...]]:
+    def _shapes(self, cache: Any) -> list[tuple[int, ...]]:
         return [tuple(each.shape) for each in self._tensors(cache)]
 
+    def marked(self, cache: Any) -> list[tuple[int, ...]]:
+        _record(cache, True)  # a layer with a window forgets what is before it otherwise
+        return self._shapes(cache)
+
     def taken_back(self, cache: Any, tokens: int, before: Sequence[tuple[int, ...]]) -> Any:
+        if not getattr(
+            cache, "is_croppable", not self.offers.unplaced
+        ):  # versions of transformers without it crop half of a state
+            raise Unsupported(f"{type(cache).__name__} holds a state of all tokens, and none can be taken out of it")
         if hasattr(cache, "crop"):
             try:
                 cache.crop(-tokens)
             except (NotImplementedError, RuntimeError) as error:
                 raise Unsupported(f"{type(cache).__name__}.crop: {error}") from None
+            _record(cache, False)  # earlier versions of transformers need a crop after every call otherwise
             return cache
         axes = [_grown(old, tuple(new.shape), tokens) for old, new in zip(before, self._tensors(cache))]
         if parts(cache) is None or not axes or None in axes:
@@ -127,11 +156,16 @@ class TorchDecoder(Decoder):
         if hasattr(cache, "reorder_cache"):
             cache.reorder_cache(index)
             return cache
-        if parts(cache) is None or any(shape[:1] != (len(order),) for shape in self.shapes(cache)):
+        if parts(cache) is None or any(shape[:1] != (len(order),) for shape in self._shapes(cache)):
             raise Unsupported(
                 "the first axis of its tensors is not that of the sequences; give it reorder_cache(order)"
             )
         return map_leaves(cache, lambda value: value.index_select(0, index) if is_tensor(value) else value)
+
+    def mistakes(self, way: Way, tokens: Array, more: Sequence[Array]) -> Iterator[tuple[Mistake, Decoder]]:
+        from xverify.frameworks.torch.decoder_catalogue import mistakes
+
+        return mistakes(self, way, tokens, more)
 
     def remark(self, cache: Any, sequences: int) -> str:
         tensors = self._tensors(cache)
@@ -170,6 +204,13 @@ class TorchDecoder(Decoder):
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _record(cache: Any, on: bool) -> None:
+    """Let a cache of transformers keep what it needs to take tokens back, or forget it from now on."""
+    for layer in getattr(getattr(cache, "self_attention_cache", cache), "layers", None) or ():
+        if hasattr(layer, "record_past"):
+            layer.record_past = on
 
 
 def _grown(before: tuple[int, ...], after: tuple[int, ...], tokens: int) -> int | None:
