@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -22,12 +22,17 @@ DRAWS = {
 # Operations of torch.amp.GradScaler, which take their scale and what they found in float32 alone.
 SCALING = {"_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"}
 
+DRAWING, SCALED, WRITING, GROUPED = "drawing", "scaled", "writing", "grouped"
+
 
 class _Widening(TorchDispatchMode):
     """Replaces float32 by float64 in the arguments of every operation that does not overwrite one of them.
 
     lower: whether to replace float16 and bfloat16, too.
+    count: of the operations that it has changed in this process.
     """
+
+    count = 0
 
     def __init__(self, lower: bool) -> None:
         super().__init__()
@@ -36,18 +41,43 @@ class _Widening(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func.overloadpacket.__name__ in DRAWS:
-            return _drawn(func, args, kwargs or {})
-        if func.overloadpacket.__name__ in SCALING:
+        kind, wider = _kind(func), self.wider
+        named = dict(kwargs or {})
+        narrow = named.get("dtype") in wider or any(_has_narrow(wider, each) for each in (*args, *named.values()))
+        if kind in ("", WRITING) and not narrow:
+            return func(*args, **named)
+        _Widening.count += 1
+        if kind == DRAWING:
+            return _drawn(func, args, named)
+        if kind == SCALED:
             return _scaling(func, args)
-        wider = self.wider
         widened = partial(_widened, wider)
-        if func.overloadpacket.__name__ == "_grouped_mm" and [each.dim() for each in args] == [2, 3, 1]:
+        if kind == GROUPED and [each.dim() for each in args] == [2, 3, 1]:
             return _grouped_product(*tree_map(widened, args))
-        named = {key: wider.get(value, value) if key == "dtype" else value for key, value in (kwargs or {}).items()}
-        if func._schema.is_mutable or func.is_view:  # a view must be one of the given tensor
+        if "dtype" in named:
+            named["dtype"] = wider.get(named["dtype"], named["dtype"])
+        if kind == WRITING:
             return func(*args, **named)
         return func(*tree_map(widened, args), **tree_map(widened, named))
+
+
+@cache
+def _kind(func: Any) -> str:
+    """What an operation does that is not computed in float64 as it stands; "" for all others."""
+    if func.overloadpacket.__name__ in DRAWS:
+        return DRAWING
+    if func.overloadpacket.__name__ in SCALING:
+        return SCALED
+    if func.overloadpacket.__name__ == "_grouped_mm":
+        return GROUPED
+    return WRITING if func._schema.is_mutable or func.is_view else ""  # a view must be one of the given tensor
+
+
+def _has_narrow(wider: Mapping[torch.dtype, torch.dtype], value: Any) -> bool:
+    """Whether an argument of an operation is a tensor with one of these dtypes, or a list with one."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype in wider
+    return isinstance(value, (list, tuple)) and any(_has_narrow(wider, each) for each in value)
 
 
 def _drawn(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -87,6 +117,16 @@ def _narrowed(value: Any) -> Any:
 
 def _widened(wider: Mapping[torch.dtype, torch.dtype], value: Any) -> Any:
     return value.to(wider[value.dtype]) if isinstance(value, torch.Tensor) and value.dtype in wider else value
+
+
+def changed_operations() -> int:
+    """How many operations ``float64_arithmetic`` has changed in this process."""
+    return _Widening.count
+
+
+def default_of_float64() -> AbstractContextManager[None]:
+    """Arithmetic in float64 of code that asks for no other, which is faster than ``float64_arithmetic``."""
+    return _default_dtype(torch.float64)
 
 
 @contextmanager

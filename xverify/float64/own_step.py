@@ -28,7 +28,7 @@ from ..verdict.limits import UNIT
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.probe import STATISTICS
-from .arithmetic import float64_arithmetic
+from .arithmetic import default_of_float64, float64_arithmetic
 from .operations import perturbed_arithmetic
 from .own_precision import OwnPrecision
 from .perturbation import Noise
@@ -91,12 +91,14 @@ class Steps:
     """The steps of a user's code.
 
     files: the weights before each step. batches: one for each step. precision: what the code has shown of its precision.
+    plain: whether the code is known to ask for no float32, so that its arithmetic in float64 needs no change.
     """
 
     code: Code
     files: Sequence[str]
     batches: Sequence[Batch]
     precision: OwnPrecision = field(default_factory=OwnPrecision)
+    plain: bool = False
 
     def drive(
         self,
@@ -166,7 +168,7 @@ class Steps:
             return self.precision.arithmetic()
         if noise is not None and times == 1.0:
             return perturbed_arithmetic(noise, self.precision.units, lower=True)
-        return float64_arithmetic(lower=True)
+        return default_of_float64() if self.plain else float64_arithmetic(lower=True)
 
     def trajectory(self, folder: Path, steps: int, updates: int) -> list[str]:
         """Train in float32 from the weights of the first file, which is the only one, and note the precision of the code.

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import module_from_spec
@@ -87,11 +88,18 @@ class _Loader(SourceFileLoader):
         raise OSError("no cache")
 
     def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]
-        tree = parsed(data, os.fsdecode(path))
         package = self.name.partition(".")[0]
-        _name_siblings(tree, package, Path(sys.modules[package].__path__[0]))
-        code: CodeType = compile(tree, os.fsdecode(path), "exec", dont_inherit=True, optimize=_optimize)
-        return code
+        folder = Path(sys.modules[package].__path__[0])
+        return _compiled(bytes(data), os.fsdecode(path), package, folder, tuple(sorted(os.listdir(folder))), _optimize)
+
+
+@lru_cache(maxsize=64)
+def _compiled(data: bytes, path: str, package: str, folder: Path, _names: tuple[str, ...], optimize: int) -> CodeType:
+    """The code of a file of a model folder: a search for a cause builds a model thousands of times. _names: of its files."""
+    tree = parsed(data, path)
+    _name_siblings(tree, package, folder)
+    code: CodeType = compile(tree, path, "exec", dont_inherit=True, optimize=optimize)
+    return code
 
 
 def _name_siblings(tree: ast.Module, package: str, folder: Path) -> None:
