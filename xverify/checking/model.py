@@ -223,7 +223,9 @@ class ModelReference:
         about = partial(_about_weights, prepared, settings.weights is not None, tools.graphs)
         calls = partial(_calls, process.worker, prepared, paths[0])
         target = Target(cases, meaning, source=source, about_weights=about, calls=calls)
-        return replace(self._told(target, asked, prepared, exact), notes=tuple(_notes(prepared, exact, self.context.settings)))
+        return replace(
+            self._told(target, asked, prepared, exact), notes=tuple(_notes(prepared, exact, self.context.settings))
+        )
 
     def _for_cases(self, process: ReferenceProcess, cases: Cases) -> tuple[ReferenceProcess, tuple[Path, Path]]:
         """The process with a request for these cases, and the files of the cases and of their first items."""

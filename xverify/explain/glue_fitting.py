@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..replay.operation import Operation
-from .faults.glue.catalogue import UNEXPECTED, choices
+from .faults.glue.catalogue import UNEXPECTED, Choose, choices
 from .faults.glue.operation import Rewrite
 from .faults.glue.settings import Setting
 
@@ -34,13 +34,14 @@ class Fit:
 
 
 def fitted(
-    operations: Sequence[Operation], numbers: Numbers, captured: Tensor, value: Value
+    operations: Sequence[Operation], numbers: Numbers, captured: Tensor, value: Value, choose: Choose = choices
 ) -> Iterator[tuple[Rewrite, Tensor, Fit]]:
     """For each number of these operations the value that comes nearest to a captured tensor.
 
     Yields the operations with it, the tensor with it, and what is known about the number.
 
     numbers: those of an operation. value: the tensor with some operations changed; None where the change does not fit.
+    choose: the sets of operations that get the same number.
     """
     sites: dict[tuple[str, str, float], dict[Operation, Setting]] = {}
     for operation in operations:
@@ -48,7 +49,7 @@ def fitted(
             for setting in numbers(operation):
                 sites.setdefault((setting.kind, setting.name, setting.value), {})[operation] = setting
     for places in sites.values():
-        for chosen in choices(places):
+        for chosen in choose(places):
             known = {operation: setting for operation, setting in places.items() if operation in chosen}
             yield from _nearest(known, captured, value)
 
@@ -62,7 +63,7 @@ def _nearest(places: dict[Operation, Setting], captured: Tensor, value: Value) -
         )
 
     for start in STARTS:
-        number = _solved(lambda number: value(rewrite(number)), first.value * start, captured)
+        number = solved(lambda number: value(rewrite(number)), first.value * start, captured)
         if number is None:
             continue
         for rounded in (float(f"{number:.{DIGITS}g}"), number):
@@ -74,7 +75,7 @@ def _nearest(places: dict[Operation, Setting], captured: Tensor, value: Value) -
         return
 
 
-def _solved(compute: Callable[[float], Tensor | None], start: float, captured: Tensor) -> float | None:
+def solved(compute: Callable[[float], Tensor | None], start: float, captured: Tensor) -> float | None:
     """The number at which a function comes nearest to a captured tensor (Gauss-Newton); None where the search fails."""
     number, target = start, captured.double()
     for _ in range(STEPS):

@@ -46,9 +46,13 @@ def decays(name: str, optimizer: Any, case: Case) -> Iterator[Mistake]:
             return {"weight_decay": decay} if group["weight_decay"] or not largest else {}
 
         yield Mistake("weight_decay", says, partial(with_settings, [name], other))
-    if decay is not None and not largest:
-        says = f"{the(name)} shrinks the weights by a weight decay of {decay:g} (decoupled, as in AdamW); torch.py has none"
-        yield Mistake("weight_decay", says, partial(_decoupled, name, decay))
+    if decay is not None and decay > largest:
+        more = float(f"{decay - largest:.{DIGITS}g}")
+        says = (
+            f"{the(name)} shrinks the weights by a weight decay of {more:g} (decoupled, as in AdamW); torch.py has none"
+        )
+        says += " of that kind" if largest else ""
+        yield Mistake("weight_decay", says, partial(_decoupled, name, more))
 
 
 @contextmanager

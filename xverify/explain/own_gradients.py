@@ -40,6 +40,14 @@ def gradients(case: Case) -> Iterator[Mistake]:
         yield Mistake("order", says, partial(_late_update, late, other))
     says = "only the last backward pass of a step counts: the gradients of those before it are zeroed or overwritten"
     yield Mistake("accumulation", says, _last_pass)
+    says = (
+        "the update is given the gradients of the first backward pass of a step; torch.py gives it those of a later one"
+    )
+    yield Mistake("first pass", says, around=_first_pass)
+    says = (
+        "the gradients that torch.autograd.grad returns are taken as constants, as without create_graph (first order)"
+    )
+    yield Mistake("first order", says, _first_order)
 
 
 def scales(case: Case) -> Iterator[Mistake]:
@@ -81,6 +89,36 @@ def _last_pass(_model: nn.Module, optimizers: Optimizers) -> Iterator[None]:
         backward(tensor, *args, **kwargs)
 
     with replaced(Tensor, backward=first_zeroing):
+        yield
+
+
+@contextmanager
+def _first_pass(model: nn.Module) -> Iterator[None]:
+    """Every later backward pass of a step leaves the gradients of the first one."""
+    backward, first = Tensor.backward, list[tuple[nn.Parameter, Tensor]]()
+
+    @wraps(backward)
+    def keeping(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        backward(tensor, *args, **kwargs)
+        if not first:
+            first.extend((each, each.grad.clone()) for each in model.parameters() if each.grad is not None)
+        for each, gradient in first:
+            each.grad = gradient.clone()
+
+    with replaced(Tensor, backward=keeping):
+        yield
+
+
+@contextmanager
+def _first_order(_model: nn.Module, _optimizers: Optimizers) -> Iterator[None]:
+    """``torch.autograd.grad`` returns tensors through which no gradient flows."""
+    grad = torch.autograd.grad
+
+    @wraps(grad)
+    def constant(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return tuple(each if each is None else each.detach() for each in grad(*args, **kwargs))
+
+    with replaced(torch.autograd, grad=constant):
         yield
 
 

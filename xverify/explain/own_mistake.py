@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ..float64.own_step import Change, Optimizers, Steps
+from ..float64.own_step import Batch, Change, Optimizers, Steps
 from ..float64.own_truth import rms
 from ..weights.canonical import Array
 from .own_updates import unchanged
@@ -21,6 +21,7 @@ FACTOR = 1e-3  # share of a value by which a factor may be off
 
 Arrays = Mapping[str, Array]
 Around = Callable[[nn.Module], AbstractContextManager[object]]
+Given = Callable[[Batch], Batch]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Mistake:
     kind: what is wrong, such as "beta1". Two mistakes of one kind are the same with other values.
     says: a clause for the report.
     change: makes it. around: the context of each step that makes it, for what must see the operations of the step.
+    batch: makes what each step is given in place of its batch.
     difference: the name of a known difference of frameworks, which is no mistake; "" for a mistake.
     """
 
@@ -37,6 +39,7 @@ class Mistake:
     says: str
     change: Change = unchanged
     around: Around | None = None
+    batch: Given | None = None
     difference: str = ""
 
 
@@ -135,16 +138,16 @@ def the(name: str) -> str:
     return f"optimizer {name!r}" if name else "the optimizer"
 
 
-def within(steps: Steps, around: Around) -> Steps:
-    """The same steps, each of them made within a context. around: makes the context of one step."""
+def within(steps: Steps, around: Around | None, given: Given | None = None) -> Steps:
+    """The same steps, each of them made within a context. around: makes the context of one step. given: see Mistake.batch."""
     start = steps.code.start
 
     def started(model: nn.Module) -> Any:
         step, optimizers, state = start(model)
 
         def made(batch: Any) -> Any:
-            with around(model):
-                return step(batch)
+            with around(model) if around is not None else nullcontext():
+                return step(batch if given is None else dict(given(batch)))
 
         return made, optimizers, state
 

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..float64.arithmetic import changed_operations
 from ..float64.own_step import Steps, Taken
 from ..float64.own_truth import rms
 from ..verdict.limits import OWN_DRIFT, OWN_EQUAL
 from ..weights.canonical import Array
 from .deadline import Deadline, OutOfTime
 from .own_mistake import Case, Mistake, Mistakes, Port, every, within
-from .own_updates import all_of
+from .own_updates import all_of, with_inner
 from .own_variants import with_variants
 
 SECONDS = 60.0  # of computation that one search for an explanation may take
@@ -60,11 +61,13 @@ def explain(steps: Steps, ports: Sequence[Port], mistakes: Sequence[Mistakes]) -
     mistakes: catalogues; a later one is tried only where none of those before explains the port.
     """
     deadline, fitting, ended = Deadline(SECONDS), list[_Fitting](), False
+    steps = with_inner(steps)
     try:
         with deadline.limited():
-            before = deadline.clock()
+            before, changed = deadline.clock(), changed_operations()
             for _ in steps.drive():
                 pass
+            steps = replace(steps, plain=changed_operations() == changed)
             most = LONGER * (deadline.clock() - before) + MORE
         for catalogue, port in product(mistakes, ports):
             with deadline.limited():
@@ -98,7 +101,8 @@ def _listed(catalogue: Mistakes, case: Case, deadline: Deadline) -> Iterator[Mis
 def _tried(mistake: Mistake, case: Case, deadline: Deadline, most: float) -> _Fitting | None:
     """The mistake with what it leaves, where it explains the port. most: seconds that this may take."""
     port, worst, better, results = case.port, 0.0, False, list[Array]()
-    steps = within(case.steps, mistake.around) if mistake.around else case.steps
+
+    steps = within(case.steps, mistake.around, mistake.batch) if mistake.around or mistake.batch else case.steps
     if mistake.difference:  # a port that has one may also have a mistake, which a later step shows
         steps = replace(steps, files=steps.files[: port.first + 1])
     try:

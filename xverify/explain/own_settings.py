@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ..float64 import own_changes
 from ..float64.own_step import Optimizers
 from ..float64.replaced import hooked, replaced
 from ..workload.optimizer_mistakes import KERAS_EPS, mistaken
+from .glue_fitting import STARTS, solved
 from .own_decays import decays, hidden_decay
+from .own_losses import results
 from .own_mistake import FACTOR, Case, Mistake, the
 from .own_updates import Values, in_groups, with_settings
 from .own_variants import adams, other_decay
 
 DIGITS = 4  # of a number that is fitted
+# Settings of torch's optimizers, of which usual values are tried.
+KNOWN = {"lr", "initial_lr", "betas", "beta1", "beta2", "eps", "weight_decay", "momentum", "dampening", "alpha"}
 MOST_SHOWN = 3  # steps whose learning rates are named
 
 
@@ -35,6 +41,26 @@ def settings(case: Case) -> Iterator[Mistake]:
         yield from decays(name, optimizer, case)
         yield from _groups(name, optimizer, case)
         yield from _rates(name, optimizer, case)
+        yield from _own_numbers(name, optimizer, case)
+
+
+def _own_numbers(name: str, optimizer: Any, case: Case) -> Iterator[Mistake]:
+    """Settings of the user's own optimizer that torch's do not have, such as the radius of SAM, fitted to the port."""
+    port, group = case.port, optimizer.param_groups[0]
+    captured = results(case, port.found[port.first], port.losses[port.first])
+    steps = replace(case.steps, files=case.steps.files[: port.first + 1])
+    for key, right in group.items():
+        if key in KNOWN or not isinstance(right, float) or not right:
+            continue
+
+        def value(number: float, key: str = key) -> Tensor:
+            taken = list(steps.drive(change=partial(own_changes.settings, [name], {key: number})))[-1]
+            return results(case, taken.after, taken.losses)
+
+        found = next(filter(None, (solved(value, right * start, captured) for start in STARTS)), None)
+        for number in () if found is None else dict.fromkeys((float(f"{found:.{DIGITS}g}"), found)):
+            says = f"{the(name)} behaves as {key} {number:.7g}; torch.py says {right:g}"
+            yield Mistake(key, says, partial(own_changes.settings, [name], {key: number}))
 
 
 def _other_values(name: str, optimizer: Any, case: Case) -> Iterator[Mistake]:

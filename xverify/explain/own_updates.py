@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+import torch
 from torch import nn
 
-from ..float64.own_step import Change, Optimizers
+from ..float64.own_step import Change, Optimizers, Steps
 from ..float64.replaced import replaced
 
 # The settings of a group in the n-th call of its optimizer, from 0: those that are other ones.
@@ -77,3 +79,20 @@ def around_updates(optimizer: Any, before: Callable[[], None], after: Callable[[
 
     with replaced(optimizer, step=step):
         yield
+
+
+def with_inner(steps: Steps) -> Steps:
+    """The same steps, with the optimizers that others hold beside those, as SAM holds the one that makes its updates."""
+    start = steps.code.start
+
+    def started(model: nn.Module) -> Any:
+        step, optimizers, state = start(model)
+        inner = {
+            f"{name}.{key}".lstrip("."): value
+            for name, each in optimizers.items()
+            for key, value in vars(each).items()
+            if isinstance(value, torch.optim.Optimizer)
+        }
+        return step, {**optimizers, **inner}, state
+
+    return replace(steps, code=replace(steps.code, start=started))

@@ -49,6 +49,7 @@ class Operation:
     line: the line of the model's code, such as "torch.py:14"; "" where it is unknown.
     instruction: which instruction of that code computes it: the same one in every pass of a loop; -1 where it is unknown.
     number: place in the order of computation.
+    in_place: whether it overwrites its first argument.
     right: the results that agree with what the port computes.
     """
 
@@ -62,6 +63,7 @@ class Operation:
     line: str
     instruction: int
     number: int
+    in_place: bool = False
     right: set[int] = field(default_factory=set)
 
     @property

@@ -25,6 +25,7 @@ from .operation import Compute, Operation, Source, Stale
 
 # Exceptions of a computation that does not fit a layer or an operation of this shape.
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, AssertionError, NotImplementedError)
+MOST_KEPT = 2**28
 MOST_BYTES = 2**30  # of the results that are recorded; when there are more, the record starts afresh
 
 Arithmetic = Callable[[], AbstractContextManager[Any]]  # Any: what a context manager returns is not used
@@ -51,10 +52,14 @@ class Idle(TorchFunctionMode):
 
 
 class Tape(TorchFunctionMode):
-    """The operations that the reference's code computes within ``recording``."""
+    """The operations that the reference's code computes within ``recording``.
 
-    def __init__(self) -> None:
+    keep: whether operations are also kept of which nothing lives any longer. kept: these, up to MOST_KEPT bytes of results.
+    """
+
+    def __init__(self, keep: bool = False) -> None:
         super().__init__()
+        self.keep, self.kept = keep, list[Operation]()
         self._made: Any = WeakTensorKeyDictionary()  # tensor -> (operation, index of the result, version)
         self._live: weakref.WeakSet[Operation] = weakref.WeakSet()
         self._number = self._bytes = 0
@@ -80,8 +85,8 @@ class Tape(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
-        name, in_place = _name(func, named)
-        if "out" in named or (in_place and not _is_plain(args[0] if args else None)):
+        name, in_place = spelled(func, named)
+        if named.get("out") is not None or (in_place and not _is_plain(args[0] if args else None)):
             return func(*args, **named)
         recorded = args
         if in_place:  # the record keeps the value that is overwritten
@@ -94,17 +99,19 @@ class Tape(TorchFunctionMode):
         given = flatten((recorded, named))
         if all(map(_is_plain, (*given, *results))) and not any(r is t for r in results for t in given):
             function = _without_overwriting(func) if in_place else func
-            self._record(name, function, recorded, named, results)
+            self._record(name, function, recorded, named, results, in_place)
         return result
 
     # -- the record ---------------------------------------------------------------------------------------------------
 
-    def _record(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, results: list[Tensor]) -> None:
+    def _record(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: Any, results: list[Tensor], in_place: bool
+    ) -> None:
         size = sum(result.numel() * result.element_size() for result in results if not result._is_view())
         self._number += 1
         line, instruction = innermost_line(__file__)
         operation = Operation(
-            name=SPELLED.get(name, name),
+            name=name,
             function=function,
             args=tuple(args),
             kwargs=kwargs,
@@ -114,8 +121,11 @@ class Tape(TorchFunctionMode):
             line=line or self._called_from,
             instruction=instruction,
             number=self._number,
+            in_place=in_place,
         )
         self._live.add(operation)
+        if self.keep and self._bytes <= MOST_KEPT:
+            self.kept.append(operation)
         for index, result in enumerate(results):
             self._made[result] = (operation, index, result._version)
         self._bytes += size
@@ -231,6 +241,12 @@ class Tape(TorchFunctionMode):
 def _is_plain(value: Any) -> bool:
     """Whether a value is a tensor whose changes torch counts."""
     return isinstance(value, Tensor) and not value.is_inference()
+
+
+def spelled(function: Any, kwargs: Mapping[str, Any]) -> tuple[str, bool]:
+    """The name of a function in one spelling, and whether it overwrites its first argument."""
+    name, in_place = _name(function, kwargs)
+    return SPELLED.get(name, name), in_place
 
 
 def _name(function: Any, kwargs: Mapping[str, Any]) -> tuple[str, bool]:

@@ -98,7 +98,7 @@ class Placed(Mistaken):
 
     def __init__(self, right: TorchDecoder, change: Callable[[Array, int], Array]) -> None:
         super().__init__(right)
-        self.positions = change  # type: ignore[method-assign]
+        self.positions = change  # type: ignore[method-assign, assignment]
 
 
 class Masked(Mistaken):
@@ -108,7 +108,7 @@ class Masked(Mistaken):
         self, right: TorchDecoder, change: Callable[[Array | None, int, tuple[int, ...]], Array | None]
     ) -> None:
         super().__init__(right)
-        self.mask = change  # type: ignore[method-assign]
+        self.mask = change  # type: ignore[method-assign, assignment]
 
 
 class Held(Mistaken):

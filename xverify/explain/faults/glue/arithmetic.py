@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....float64.activations import ACTIVATIONS
-from ....replay.operation import Operation, Source
+from ....replay.operation import Compute, Keywords, Operation, Source
 from .operation import Change, argument, first_argument, is_scalar, others, with_argument, with_result
 
 # Operations that are activations. Each has one tensor; the other arguments are settings.
@@ -63,6 +63,8 @@ def arithmetic(operation: Operation) -> Iterator[Change]:
         yield from _sum(operation)
     elif name in ("mul", "div", "rdiv", "rsub"):
         yield from _product(operation)
+    elif name == "lerp":
+        yield from _average(operation)
 
 
 # -- sums and activations -----------------------------------------------------------------------------------------------
@@ -212,6 +214,9 @@ def _product(operation: Operation) -> Iterator[Change]:
         x, other = other, x
     if is_scalar(other) and isinstance(x, Tensor):
         yield from _scalings(operation, float(other))
+        if name == "mul" and not x.dim():
+            says = "leaves out the computed factor of a number"
+            yield Change("factor missing", says, first_argument(lambda y: torch.full_like(y, float(other))))
         return
     if name == "mul":
         yield from _gate(operation)
@@ -230,6 +235,27 @@ def _product(operation: Operation) -> Iterator[Change]:
     if name == "mul" and all(isinstance(operand, Tensor) for operand in operands):
         says = "adds two tensors, where the reference multiplies them"
         yield Change("sum for product", says, lambda args, kwargs: args[0] + args[1])
+
+
+def _average(operation: Operation) -> Iterator[Change]:
+    """Faults of a weighted average of two tensors, such as a momentum: (1 - w)·a + w·b."""
+    first, second = argument(0, "input"), argument(1, "end")
+    weight = argument(2, "weight")
+    for what, compute in (("first", first), ("second", second)):
+        yield Change("average missing", f"takes the {what} of two tensors, where the reference averages them", compute)
+    says = "exchanges the weights of an average of two tensors"
+    yield Change("weights exchanged", says, with_argument(operation, 2, "weight", lambda w: 1 - w))
+
+    def sum_of(weigh_first: bool, weigh_second: bool) -> Compute:
+        def compute(args: tuple[Any, ...], kwargs: Keywords) -> Any:
+            a, b, w = first(args, kwargs), second(args, kwargs), weight(args, kwargs)
+            return (a * (1 - w) if weigh_first else a) + (b * w if weigh_second else b)
+
+        return compute
+
+    for what, weighed in (("first", (False, True)), ("second", (True, False))):
+        says = f"adds the {what} of two tensors with weight 1, where the reference averages them"
+        yield Change("weight missing", says, sum_of(*weighed))
 
 
 def _divisor(operation: Operation, divisor: Tensor) -> Iterator[Change]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from ....replay.operation import Operation
@@ -29,14 +29,29 @@ FAMILIES: tuple[Family, ...] = (
 
 UNEXPECTED = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, StopIteration)
 
+# The sets of operations in which the same change is tried, of all where it is possible.
+Choose = Callable[[Iterable[Operation]], Collection[frozenset[Operation]]]
 Key = tuple[str, str, int]  # kind, clause, and which of several changes of one operation with the same clause
 
 
-def rewrites(operations: Sequence[Operation]) -> Iterator[Rewrite]:
+def choices(sites: Iterable[Operation]) -> Collection[frozenset[Operation]]:
+    """The operations in which the same change is tried: each single one, those of each instruction, of each line, and all."""
+    by_place: dict[tuple[str, int], set[Operation]] = {}
+    by_line: dict[str, set[Operation]] = {}
+    for operation in sites:
+        by_place.setdefault((operation.line, operation.instruction), set()).add(operation)
+        by_line.setdefault(operation.line, set()).add(operation)
+    found = [*([operation] for operation in sites), *by_place.values(), *by_line.values(), sites]
+    return dict.fromkeys(map(frozenset, found))
+
+
+def rewrites(operations: Sequence[Operation], choose: Choose = choices) -> Iterator[Rewrite]:
     """Yield the changes that a port may have made to these operations, which are in order.
 
     Each change is tried in a single operation, in all passes of a loop or calls of a function, in all operations of a line, and in
     all where it is possible, because a function that is called for queries and for keys has its fault in both calls.
+
+    choose: other sets of operations.
     """
     with suppress(*UNEXPECTED):
         yield from list(pairing(operations))
@@ -44,7 +59,7 @@ def rewrites(operations: Sequence[Operation]) -> Iterator[Rewrite]:
         alike: dict[str, list[Operation]] = {}  # by the clause
         for operation, change in sites.items():
             alike.setdefault(change.says, []).append(operation)
-        for chosen in dict.fromkeys(found for some in (*alike.values(), sites) for found in choices(some)):
+        for chosen in dict.fromkeys(found for some in (*alike.values(), sites) for found in choose(some)):
             changes = {operation: change for operation, change in sites.items() if operation in chosen}
             first, *rest = changes.values()
             says = first.group if any(change.says != first.says for change in rest) else first.says
@@ -69,14 +84,3 @@ def _listed(family: Family, operation: Operation) -> list[Change]:
     with suppress(*UNEXPECTED):
         return list(family(operation))
     return []
-
-
-def choices(sites: Iterable[Operation]) -> Collection[frozenset[Operation]]:
-    """The operations in which the same change is tried: each single one, those of each instruction, of each line, and all."""
-    by_place: dict[tuple[str, int], set[Operation]] = {}
-    by_line: dict[str, set[Operation]] = {}
-    for operation in sites:
-        by_place.setdefault((operation.line, operation.instruction), set()).add(operation)
-        by_line.setdefault(operation.line, set()).add(operation)
-    found = [*([operation] for operation in sites), *by_place.values(), *by_line.values(), sites]
-    return dict.fromkeys(map(frozenset, found))

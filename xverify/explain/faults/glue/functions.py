@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ....float64.activations import ACTIVATIONS
 from ....replay.operation import Compute, Operation
-from .operation import Change, first_argument, others, with_argument, with_result
+from .operation import Change, argument, first_argument, others, with_argument, with_result
 
 # What a port leaves out with a function.
 MISSING = {
@@ -35,6 +35,7 @@ LIMITS = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",)
 # usual lower limits, below a root or a logarithm
 LOWER = (0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 FACTORS = (0.5, 2.0, 0.25, 4.0, 0.125, 8.0)  # by which positions are scaled for longer sequences
+LARGER = {"max": "larger", "maximum": "larger", "min": "smaller", "minimum": "smaller"}  # of two tensors
 NORMS = ("backward", "forward", "ortho")
 
 
@@ -49,6 +50,8 @@ def functions(operation: Operation) -> Iterator[Change]:
         yield Change("another function", f"computes {other}; the reference exp", first_argument(ACTIVATIONS[other]))
     if name == "exp":
         yield Change("another function", "computes 1 + x; the reference exp(x)", first_argument(lambda x: 1 + x))
+    if name in LARGER and isinstance(operation.argument(1, "other"), Tensor):
+        yield from _larger(operation)
     if name == "pow":
         yield from _power(operation)
     elif name == "logsumexp":
@@ -74,6 +77,17 @@ def functions(operation: Operation) -> Iterator[Change]:
 
 def _calling(function: Any) -> Compute:
     return lambda args, kwargs: function(*args, **kwargs)
+
+
+def _larger(operation: Operation) -> Iterator[Change]:
+    """The other one of two tensors, or one of them everywhere, where the reference takes the larger or the smaller."""
+    name = operation.name
+    for place, word in enumerate(("first", "second")):
+        says = f"takes the {word} of two tensors, where the reference takes the {LARGER[name]} one"
+        yield Change("one of two", says, argument(place, ("input", "other")[place]))
+    if name in ("max", "min"):
+        other, function = ("min", torch.minimum) if name == "max" else ("max", torch.maximum)
+        yield Change("another function", f"computes {other}; the reference {name}", _calling(function))
 
 
 def limit(operation: Operation, which: str) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import torch
 from torch.nn import functional
 
-from ....replay.operation import Compute, Operation
+from ....replay.operation import Compute, Keywords, Operation
 from .operation import Change, others, with_argument
 
 # Losses of torch.nn.functional, and the others that are mistaken for them.
@@ -26,6 +28,8 @@ SAYS = {"mean": "averages", "sum": "sums up", "batchmean": "sums up and divides 
 def losses(operation: Operation) -> Iterator[Change]:
     """All faults that a loss may have."""
     name = operation.name
+    if name == "ctc_loss":
+        yield from _of_sequences(operation)
     if name not in LOSSES:
         return
     right = str(operation.kwargs.get("reduction", "mean"))
@@ -54,6 +58,38 @@ def losses(operation: Operation) -> Iterator[Change]:
     if name == "cross_entropy" and operation.args[0].dim() == 2 and len(set(operation.args[0].shape)) == 1:
         says = "transposes the scores of its cross_entropy: each column is compared, and not each row"
         yield Change("transposed", says, with_argument(operation, 0, "input", lambda x: x.T))
+
+
+def _of_sequences(operation: Operation) -> Iterator[Change]:
+    """Faults of the loss of sequences without an alignment (CTC)."""
+    scores, targets = operation.argument(0, "log_probs"), operation.argument(1, "targets")
+    classes, blank = scores.shape[-1], operation.argument(4, "blank", default=0)
+    for other in dict.fromkeys((0, classes - 1)):
+        if other != blank:
+            says = f"takes class {other} as the blank of its ctc_loss; the reference class {blank}"
+            yield Change("blank", says, with_argument(operation, 4, "blank", other))
+    steps, labels = (partial(torch.full_like, fill_value=size) for size in (scores.shape[0], targets.shape[-1]))
+    says = "ignores the lengths of {} in its ctc_loss: all have the full length"
+    yield Change("lengths", says.format("the inputs"), with_argument(operation, 2, "input_lengths", steps))
+    if targets.dim() == 2:
+        yield Change("lengths", says.format("the labels"), with_argument(operation, 3, "target_lengths", labels))
+    if operation.argument(5, "reduction", default="mean") == "mean":
+        plain = with_argument(operation, 5, "reduction", "none")
+
+        def divided(args: tuple[Any, ...], kwargs: Keywords) -> Any:  # by the right lengths
+            given = args[3] if len(args) > 3 else kwargs["target_lengths"]
+            whole = with_argument(operation, 3, "target_lengths", labels)
+            named = {**kwargs, "reduction": "none"}
+            return (whole(args[:5], named) / given.clamp(min=1)).mean()
+
+        if targets.dim() == 2:
+            yield Change("lengths", says.format("the labels"), divided)
+        says = "does not divide each ctc_loss by the length of its labels, as the reference does"
+        yield Change("reduction", says, lambda args, kwargs: plain(args, kwargs).mean())
+        says = "sums up ctc_loss, which the reference averages"
+        yield Change("reduction", says, with_argument(operation, 5, "reduction", "sum"))
+    twice = with_argument(operation, 0, "log_probs", lambda x: torch.log_softmax(x.exp(), -1))
+    yield Change("softmax", "takes the softmax twice in its ctc_loss", twice)
 
 
 def _with(operation: Operation, **settings: Any) -> Compute:

@@ -156,8 +156,8 @@ def _triangle(operation: Operation) -> Iterator[Change]:
 
 
 def _comparison(operation: Operation) -> Iterator[Change]:
-    name, right = operation.name, operation.argument(1, "other")
-    if not isinstance(operation.argument(0, "input"), Tensor) or right is None:
+    name, left, right = operation.name, operation.argument(0, "input"), operation.argument(1, "other")
+    if not isinstance(left, Tensor) or not left.dim() or right is None:
         return
 
     def compared(kind: str, by: str) -> Change:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 
 from ....replay.operation import Keywords, Operation
 from .arithmetic import ORDINALS
-from .operation import Change, first_argument, others, with_shape
+from .operation import Change, first_argument, others, with_argument, with_result, with_shape
 
 REDUCTIONS = {"mean": "averages", "sum": "sums", "amax": "takes the maximum", "amin": "takes the minimum"}
 
@@ -21,6 +22,8 @@ def reductions(operation: Operation) -> Iterator[Change]:
         yield from _reduction(operation)
     elif name in ("var", "std"):
         yield from _deviation(operation)
+    elif name in ("norm", "linalg_norm", "linalg_vector_norm"):
+        yield from _norm(operation)
     elif name in ("cumsum", "cumprod"):
         yield Change("exclusive", "leaves the value itself out of its running sum", _exclusive(operation))
 
@@ -69,6 +72,17 @@ def _deviation(operation: Operation) -> Iterator[Change]:
         f"divides by {mine}, the reference by {theirs}, in a variance",
         first_argument(lambda x: function(x, chosen, correction=other, keepdim=keep)),
     )
+
+
+def _norm(operation: Operation) -> Iterator[Change]:
+    """The square of a norm, and the norm over another axis."""
+    says = "leaves out the square root of a norm"
+    yield Change("function missing", says, with_result(operation, torch.square))
+    axis, dim = operation.argument(2, "dim", "axis"), operation.sources[0].tensor.dim()
+    if isinstance(axis, int):
+        says = f"takes a norm over axis {{}}; the reference over {axis}"
+        compute = partial(with_argument, operation, 2, "dim")
+        yield from others("reduction axis", says, range(dim), axis % dim, compute)
 
 
 def _exclusive(operation: Operation) -> Any:
