@@ -64,7 +64,7 @@ class Layers:
     def mean(self, x: Any, *_: Any, **__: Any) -> Any:
         return self.keras.layers.GlobalAveragePooling2D(keepdims=True)(x)
 
-    def flat(self, x: Any, *_: Any) -> Any:
+    def flat(self, x: Any, *_: Any, **__: Any) -> Any:
         return self.keras.layers.Flatten()(x)
 
     def activation(self, name: str) -> Callable[[Any, Any], Any]:
