@@ -99,6 +99,29 @@ def test_a_declared_shape_that_the_output_does_not_have_is_told(told):
     assert "output y of declared.onnx is declared as 2x7x8x8, and the runtime returns 2x4x8x8" in " ".join(row["notes"])
 
 
+@pytest.mark.parametrize(("known", "says"), [(True, "it pads by [1, 1, 1, 1] itself"), (False, "it has the place of")])
+def test_a_merged_pad_is_a_difference_only_where_its_amounts_are_known(known, says):
+    """TensorFlow Lite pads by SAME, and a layer of Keras does not tell its amounts: both may pad alike."""
+    from xverify.replay.graph.explain.structure import merged_pad
+    from xverify.replay.graph.model import Graph
+
+    def graph(*nodes, pads=1):
+        constants = {
+            "kernel": drawn(1, 4, 4, 3, 3),
+            **({"amounts": np.array([0, 0, 1, 1, 0, 0, 1, 1])} if known else {}),
+        }
+        stored = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+        shown = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4, 8, 8])]
+        amounts = [] if known else [helper.make_tensor_value_info("amounts", TensorProto.INT64, [8])]
+        made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+        conv = node("Conv", ["padded" if nodes else "x", "kernel"], ["y"], "conv", pads=[pads] * 4)
+        return Graph(helper.make_model(helper.make_graph([*nodes, conv], "g", shown + amounts, made, stored)))
+
+    reference, file = graph(node("Pad", ["x", "amounts"], ["padded"], "pad"), pads=0), graph()
+    pad, conv = reference.nodes
+    assert says in merged_pad(file.nodes[0], pad, [conv], reference.constants)
+
+
 def test_zeros_tell_neither_another_order_nor_nodes_that_are_left_out():
     from xverify.replay.graph.explain.divergence import divergences, trace
     from xverify.replay.graph.model import Graph

@@ -55,6 +55,8 @@ def merged_pad(own: Node, pad: Node, after: Sequence[Node], constants: Mapping[s
         return ""
     amounts = next((constants[name].tolist() for name in pad.inputs[1:] if name in constants), pad.get("pads"))
     mode = pad.get("mode", "constant")
+    if amounts is None and mode == "constant":  # the format does not tell them, so both may pad alike
+        return f"it has the place of the reference's {pad.op} {pad.name!r} and {kept.op} {kept.name!r}, and gives other values"
     return (
         f"it pads by {_list(mine)} itself, with zeros, and the reference has {pad.op} {pad.name!r} before it, of mode {mode} "
         f"by {_list(amounts)}"
