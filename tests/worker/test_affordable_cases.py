@@ -11,7 +11,7 @@ from xverify.worker.graph import LEAST_CASES, GraphWork
 
 @pytest.mark.parametrize(
     ("first", "later", "done"),
-    [(0.0, 0.0, 6), (60.0, 0.1, 6), (60.0, 5.0, LEAST_CASES), (0.1, 5.0, LEAST_CASES), (0.0, 1.0, 4)],
+    [(0.0, 0.0, 6), (60.0, 0.1, 6), (60.0, 5.0, LEAST_CASES), (0.1, 5.0, LEAST_CASES), (0.0, 1.0, 3), (0.0, 0.5, 5)],
 )
 def test_the_first_case_which_loads_code_leaves_no_other_one_out(tmp_path, first, later, done):
     npz.save_file({f"{case}/x": np.zeros(1) for case in range(6)}, tmp_path / "cases.npz")

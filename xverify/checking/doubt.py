@@ -21,7 +21,7 @@ from .meaning import Floors, Meaning, evaluated, more_perturbed
 from .subject import Opened
 
 SAMPLES = 8  # perturbed evaluations
-ENOUGH = 20.0  # seconds of evaluating after which no further case is begun
+ENOUGH = 20.0  # seconds of evaluating within which further cases must end
 SEEDS = 100  # what is added to the seed, so that the samples are new ones
 
 

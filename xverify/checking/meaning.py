@@ -29,7 +29,7 @@ Floors = Mapping[str, Floor]
 SAMPLES = 4  # perturbed evaluations
 # Outputs of fewer values than this together, or a residual of more noise floors than that, need all samples.
 FEW_VALUES, NEAR = 10_000, 1.0
-ENOUGH = 2.0  # seconds of evaluating in float64 after which no further case is begun
+ENOUGH = 2.0  # seconds of evaluating in float64 within which further cases must end
 PARTS, BESIDE = 4, 30  # of the seconds of --max-seconds, one part of four is for these cases; and seconds for all else
 
 
@@ -63,7 +63,7 @@ class Meaning:
 
 
 def patience(left: float | None) -> float:
-    """The seconds of evaluating in float64 after which no further case is begun. left: of --max-seconds; None without a limit."""
+    """The seconds of evaluating in float64 within which further cases must end. left: of --max-seconds; None without a limit."""
     return ENOUGH if left is None else max(ENOUGH, left / PARTS)
 
 

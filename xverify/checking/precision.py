@@ -28,7 +28,7 @@ from .judge import Judged, conversion, exact_conversion, renamed, without_model
 from .meaning import Floors, Meaning
 from .subject import Opened
 
-ENOUGH = 4.0  # seconds of evaluating after which no further case is begun
+ENOUGH = 4.0  # seconds of evaluating within which further cases must end
 # Share of the power of a quantised value outside of its range above which a reason tells it, and zeros and other drawn values of
 # unusual sizes are taken for inputs that do not fit the calibration.
 CUT = 1e-4

@@ -112,7 +112,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     """Compute the outputs of the cases in float64 into ``path``, and the noise of each of their values into ``noise``.
 
     file: ONNX file. inputs: array file.
-    enough: seconds after which no further case is begun; two cases are always computed.
+    enough: seconds within which further cases are expected to end; two cases are always computed.
     approximated: names of nodes that the runtime approximates, whose error is added to the noise.
     state: input -> output. From the second case on, this input is what this output was in the case before, in each pass by itself.
     samples: perturbed evaluations of each case. cases: the cases to compute; empty: all, from the first.
@@ -223,7 +223,7 @@ class EvaluateRounding(Request[RoundingEvaluated]):
     by_weights, by_all: array files that get the rms of the change of every value: when weights and quantised values are rounded,
         and when all results are rounded, too.
     weights, results: unit roundoff to which constants and results are rounded; None: that of the types that the file declares.
-    enough: seconds after which no further case is begun; two cases are always computed.
+    enough: seconds within which further cases are expected to end; two cases are always computed.
     coarse: whether scales that are far coarser than necessary have the noise of their steps, and not of those that are necessary.
     reference: ONNX file; numbers of narrow types that it stores, too, do not change; "" for none.
     """

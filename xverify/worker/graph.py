@@ -163,17 +163,19 @@ class GraphWork(Group):
         return GraphEvaluated(done, seconds, stays, None if single is None else Hidden(*single), undecided, overflows)
 
     def _affordable(self, file: str, enough: float) -> Iterator[tuple[int, dict[str, Array]]]:
-        """The input cases with their numbers: LEAST_CASES, and others until the caller has worked so many seconds on them.
+        """The input cases with their numbers: LEAST_CASES, and others that the caller is expected to end within so many seconds.
 
-        The first case does not count: it also loads code, which takes longer than a small file on a machine that is busy.
+        A case takes as long as the one before. The first one does not count: it also loads code, which takes longer than a small
+        file on a machine that is busy.
         """
-        spent = 0.0
+        spent = last = 0.0
         for case, inputs in enumerate(cases_of(file)):
-            if case >= LEAST_CASES and spent > enough:
+            if case >= LEAST_CASES and spent + last > enough:
                 return
             begun = self.state.clock()
             yield case, inputs
-            spent += self.state.clock() - begun if case else 0.0
+            last = self.state.clock() - begun if case else 0.0
+            spent += last
 
     def replay(self, request: ReplayGraph) -> ReplayReport:
         """Compute every node again in float64 from the values that a runtime gave it."""
