@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,18 +75,18 @@ def _positions(right: TorchDecoder, way: Way) -> Tried:
         yield Mistake("positions were one too large"), Placed(right, lambda true, past: true + 1)
     if way.chunks:
         yield Mistake("positions began at 0 in every call"), Placed(right, lambda true, past: places(true, 0))
-        for says, change in (("large", 1), ("small", -1)):
-            yield Mistake(f"positions after a cache were one too {says}"), Placed(right, partial(_moved, change))
+        yield (
+            Mistake("positions after a cache were one too large"),
+            Placed(right, lambda true, past: true + int(past > 0)),
+        )
+        yield (
+            Mistake("positions after a cache were one too small"),
+            Placed(right, lambda true, past: np.maximum(true - int(past > 0), 0)),
+        )
         yield (
             Mistake("positions after a cache did not go on"),
             Placed(right, lambda true, past: np.minimum(true, way.chunks[0])),
         )
-
-
-def _moved(by: int, true: Array, past: int) -> Array:
-    """Other positions after a cache."""
-    found: Array = np.maximum(true + by * (past > 0), 0)
-    return found
 
 
 def _masks(right: TorchDecoder, way: Way) -> Tried:

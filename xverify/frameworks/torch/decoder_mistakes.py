@@ -98,7 +98,10 @@ class Placed(Mistaken):
 
     def __init__(self, right: TorchDecoder, change: Callable[[Array, int], Array]) -> None:
         super().__init__(right)
-        self.positions = change  # type: ignore[method-assign, assignment]
+        self.change = change
+
+    def positions(self, true: Array, past: int) -> Array:
+        return self.change(true, past)
 
 
 class Masked(Mistaken):
@@ -108,7 +111,10 @@ class Masked(Mistaken):
         self, right: TorchDecoder, change: Callable[[Array | None, int, tuple[int, ...]], Array | None]
     ) -> None:
         super().__init__(right)
-        self.mask = change  # type: ignore[method-assign, assignment]
+        self.change = change
+
+    def mask(self, true: Array | None, past: int, shape: tuple[int, ...]) -> Array | None:
+        return self.change(true, past, shape)
 
 
 class Held(Mistaken):
