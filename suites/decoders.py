@@ -6,6 +6,7 @@ A family is a model folder: spec.py, torch.py with a tiny model of transformers,
 hand. Its faults.toml has
 
     not_tried = ["3 tokens taken back"]  # ways that do not apply to the family; all others must be EQUAL
+    ties = true                          # optional: two tokens are equally good, and at least one way must tell it
 
     [[fault]]
     old = "torch.arange(past, past + t)"  # text that occurs once in torch-port.py
@@ -79,12 +80,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Family:
-    """A folder of tests/decoders. files: its models. not_tried: the ways that do not apply."""
+    """A folder of tests/decoders. files: its models. not_tried: the ways that do not apply. ties: whether one must be told."""
 
     folder: Path
     files: tuple[str, ...]
     not_tried: tuple[str, ...]
     faults: tuple[Fault, ...]
+    ties: bool
 
     @classmethod
     def read(cls, folder: Path) -> Family:
@@ -92,7 +94,7 @@ class Family:
         found = tomllib.loads((folder / "faults.toml").read_text())
         files = tuple(name for name in (TORCH, PORT) if (folder / f"{name}.py").is_file())
         faults = tuple(Fault(**fault) for fault in found.get("fault", ()))
-        return cls(folder, files, tuple(found.get("not_tried", ())), faults)
+        return cls(folder, files, tuple(found.get("not_tried", ())), faults, found.get("ties", False))
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ def judge_right(row: Row, family: Family) -> tuple[Counter[str], list[str]]:
     wrong += [f"{name}: {decoding.not_tried.get(name, 'it was tried')}" for name in sorted(left)]
     ties = [each for each in decoding.ways if each.token is not None]
     wrong += [f"{each.name}: a tie is not told: {each.says}" for each in ties if "rounding decides" not in each.says]
+    if family.ties and not ties:
+        wrong.append("no tie is told")
     counts = Counter(right=1, EQUAL=int(not wrong), ways=len(decoding.ways), ties=len(ties))
     return counts + Counter({"not tried": len(decoding.not_tried)}), wrong
 

@@ -54,8 +54,13 @@ def test_ways_that_do_not_apply_must_not_be_tried():
     assert not decoders.judge_right(row(RIGHT, not_tried=["3 tokens taken back"]), FAMILIES["mamba"])[1]
 
 
-def test_there_are_eight_families():
-    assert list(FAMILIES) == ["bert", "gemma2", "gemma3", "gpt2", "llama", "mamba", "mixtral", "whisper"]
+def test_a_tie_must_be_told_where_there_is_one():
+    assert decoders.judge_right(row(RIGHT), FAMILIES["twins"])[1] == ["no tie is told"]
+    assert not decoders.judge_right(row(RIGHT, TIE), FAMILIES["twins"])[1]
+
+
+def test_there_are_eight_families_and_one_with_ties():
+    assert list(FAMILIES) == ["bert", "gemma2", "gemma3", "gpt2", "llama", "mamba", "mixtral", "twins", "whisper"]
     assert all("torch" in family.files for family in FAMILIES.values())
 
 

@@ -9,9 +9,9 @@ SIZE = WIDTH // HEADS
 BASE, FACTOR, LOW, HIGH, TRAINED = 10000.0, 8.0, 1.0, 4.0, 32
 
 
-def rates(dtype):
+def rates(x):
     """Radians per token of each pair, scaled as in Llama 3.1."""
-    plain = BASE ** -(torch.arange(0, SIZE, 2, dtype=dtype) / SIZE)
+    plain = BASE ** -(torch.arange(0, SIZE, 2, dtype=x.dtype, device=x.device) / SIZE)
     waves = 2 * math.pi / plain
     smooth = (TRAINED / waves - LOW) / (HIGH - LOW)
     mixed = (1 - smooth) * plain / FACTOR + smooth * plain
@@ -20,7 +20,7 @@ def rates(dtype):
 
 
 def rotated(x, positions):
-    angles = positions[:, None, :, None].to(x.dtype) * rates(x.dtype)
+    angles = positions[:, None, :, None].to(x.dtype) * rates(x)
     a, b = x.chunk(2, -1)
     return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
 
