@@ -1,6 +1,6 @@
 """Training steps with mistakes outside of their losses: in an optimizer, in loops, in copies of the model, in what is given."""
 
-from helpers.stepmistakes import CLASSES, START, planted
+from helpers.stepmistakes import CLASSES, START, Planted, planted
 
 # Sharpness-aware minimisation, around an optimizer of torch.
 AROUND = {
@@ -73,7 +73,7 @@ class Ratio(torch.optim.Optimizer):
             for p in group["params"]:
                 mean = self.state[p].setdefault("mean", torch.zeros_like(p))
                 mean.lerp_(p.grad, 0.2)
-                update = mean / (mean.norm() + 1e-8)
+                update = mean / (1 + mean.norm())
                 p.mul_(1 - group["lr"] * group["weight_decay"])
                 p.sub_(group["lr"] * p.norm() * update)
 
@@ -181,15 +181,17 @@ OUTSIDE = {
     "around": (AROUND, [
         planted("radius", "radius=0.3", "radius=0.05", "behaves as radius 0.05; torch.py says 0.3"),
         planted("inner nesterov", "momentum=0.9)", "momentum=0.9, nesterov=True)",
-                "optimizer 'inner' behaves with Nesterov momentum"),
-        planted("first gradients", "    second.backward()\n", "    first.grad = 0\n    F.cross_entropy(model(batch['x']) * 0, "
-                "batch['target']).backward()\n    [setattr(p, 'grad', (p - optimizer.state[p]['before']) * optimizer.state[p]["
-                "'size'] / 0.3) for p in model.parameters()]\n", "the gradients of the first backward pass of a step"),
+                "behaves with Nesterov momentum"),
+        Planted("first gradients", (
+                ("    optimizer.climb()\n", "    given = [p.grad.clone() for p in model.parameters()]\n    optimizer.climb()\n"),
+                ("    second.backward()\n", "    second.backward()\n    for p, gradient in zip(model.parameters(), given):\n"
+                 "        p.grad = gradient\n"),
+                ), ("the gradients of the first backward pass of a step",)),
         planted("descent", "p.add_(move)", "p.sub_(move)", "subtracts what torch.py adds"),
         planted("stays", 'p.copy_(self.state[p]["before"])', "pass", "leaves out a change of a tensor in place"),
     ]),
     "inner": (INNER, [
-        planted("inner rate", "0.3 * slope", "0.1 * slope", "has 0.1 for a factor; torch.py 0.3"),
+        planted("inner rate", "0.3 * slope", "0.2 * slope", "has 0.2 for a factor; torch.py 0.3"),
         planted("fewer steps", "range(3)", "range(2)", "leaves out the last pass of a loop"),
         planted("first order", "create_graph=True)", "create_graph=True)\n        slopes = [s.detach() for s in slopes]",
                 "first order"),

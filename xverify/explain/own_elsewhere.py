@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ..replay.operation import Operation
@@ -47,20 +48,18 @@ def _loops(operations: Iterable[Operation]) -> Iterator[Mapping[Operation, Opera
 
 
 def _before(operations: list[Operation]) -> dict[Operation, Operation]:
-    """Operation -> the last one of the same instruction from whose result it is computed."""
-    numbers = {operation.number: operation for operation in operations}
+    """Operation -> the nearest one of the same instruction from whose result it is computed."""
+    every = set(operations)
     found = dict[Operation, Operation]()
     for operation in operations if len(operations) > 1 else ():
-        left, seen = [source.maker for source in operation.sources], set[int]()
-        while left:
-            maker = left.pop()
-            if maker is None or maker.number in seen:
+        seen = {operation}
+        left = deque(operation.sources)
+        while left and operation not in found:
+            maker = left.popleft().maker
+            if maker is None or maker in seen:
                 continue
-            seen.add(maker.number)
-            if maker.number in numbers:
-                earlier = found.get(operation)
-                if earlier is None or earlier.number < maker.number:
-                    found[operation] = maker
-                continue
-            left += [source.maker for source in maker.sources]
+            seen.add(maker)
+            if maker in every:
+                found[operation] = maker
+            left.extend(maker.sources)
     return found

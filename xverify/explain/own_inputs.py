@@ -84,7 +84,7 @@ def _whole(batch: Batch) -> Iterator[Mistake]:
     for name, tensor in batch.items():
         for words, one in (("plus", 1), ("minus", -1)) if _counts(tensor) else ():
             says = f"the step takes input {name!r} {words} one"
-            yield Mistake("off by one", says, batch=partial(_shifted, name, one))
+            yield Mistake("input", says, batch=partial(_shifted, name, one))
 
 
 def _alike(batch: Batch) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..float64.own_step import Taken
 from ..float64.structures import map_tensors
 from ..replay.operation import Operation
 from ..verdict.limits import OWN_EQUAL
@@ -30,6 +31,9 @@ from .own_mistake import Arrays, Case, Mistake, within
 from .own_recording import Step, calls, changing, norms, traced
 from .own_statistics import with_biased_variance
 from .own_updates import unchanged
+
+# Reads from a step what a number is fitted to.
+Results = Callable[[Taken], Tensor]
 
 
 def losses(case: Case) -> Iterator[Mistake]:
@@ -74,20 +78,17 @@ def _fitted(
     choose: Choose = choices,
 ) -> Iterator[Mistake]:
     """Numbers that are fitted to what the port's steps do. which: those of an operation. choose: see ``rewrites``."""
-    port = case.port
-    captured = results(case, port.found[port.first], port.losses[port.first])
-    steps = replace(case.steps, files=case.steps.files[: port.first + 1])
+    steps = replace(case.steps, files=case.steps.files[: case.port.first + 1])
+    for read, captured in targets(case):
 
-    def value(rewrite: Rewrite) -> Tensor | None:
-        mistake = changing(step, rewrite)
-        assert mistake.around is not None
-        with suppress(Exception):
-            taken = list(within(steps, mistake.around).drive())[-1]
-            return results(case, taken.after, taken.losses)
-        return None
+        def value(rewrite: Rewrite, read: Results = read) -> Tensor | None:
+            mistake = changing(step, rewrite)
+            with suppress(Exception):
+                return read(list(within(steps, mistake.around).drive())[-1])
+            return None
 
-    for rewrite, _, _ in fitted(operations, which, captured, value, choose):
-        yield changing(step, rewrite)
+        for rewrite, _, _ in fitted(operations, which, captured, value, choose):
+            yield changing(step, rewrite)
 
 
 def _factor(operation: Operation) -> Iterator[Setting]:
@@ -97,16 +98,26 @@ def _factor(operation: Operation) -> Iterator[Setting]:
         yield Setting("scale", says, 1.0, lambda factor: with_result(operation, lambda loss: loss * factor))
 
 
-def results(case: Case, after: Arrays, losses: Mapping[str, float]) -> Tensor:
-    """What a number is fitted to: the losses that differ, which no optimizer has normalised; where none does, the weights."""
+def targets(case: Case) -> Iterator[tuple[Results, Tensor]]:
+    """What a number is fitted to, one after the other: what reads it in a step, and its value in the port.
+
+    The weights that differ; and the losses that differ, because the update of an optimizer such as Adam hardly shows a factor.
+    """
     port, number = case.port, case.port.first
-    floors, exact = port.loss_floors[number], port.exact_losses[number]
-    differing = [
-        name for name, loss in port.losses[number].items() if abs(loss - exact[name]) > OWN_EQUAL * floors[name]
-    ]
-    if differing or not port.blamed:
-        return torch.tensor([losses[name] for name in differing or sorted(port.losses[number])], dtype=torch.float64)
-    return torch.from_numpy(np.concatenate([after[name].ravel() for name in port.blamed])).double()
+    floors, exact, found = port.loss_floors[number], port.exact_losses[number], port.losses[number]
+    if port.blamed:
+
+        def weights(after: Arrays) -> Tensor:
+            return torch.from_numpy(np.concatenate([after[name].ravel() for name in port.blamed])).double()
+
+        yield (lambda taken: weights(taken.after)), weights(port.found[number])
+    differing = [name for name, loss in found.items() if abs(loss - exact[name]) > OWN_EQUAL * floors[name]]
+    if differing:
+
+        def losses(values: Mapping[str, float]) -> Tensor:
+            return torch.tensor([values[name] for name in differing], dtype=torch.float64)
+
+        yield (lambda taken: losses(taken.losses)), losses(found)
 
 
 def _of_gradients(operations: Sequence[Operation]) -> Iterator[Rewrite]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from ..float64.replaced import hooked, replaced
 from ..workload.optimizer_mistakes import KERAS_EPS, mistaken
 from .glue_fitting import STARTS, solved
 from .own_decays import decays, hidden_decay
-from .own_losses import results
+from .own_losses import Results, targets
 from .own_mistake import FACTOR, Case, Mistake, the
 from .own_updates import Values, in_groups, with_settings
 from .own_variants import adams, other_decay
@@ -46,19 +47,19 @@ def settings(case: Case) -> Iterator[Mistake]:
 
 def _own_numbers(name: str, optimizer: Any, case: Case) -> Iterator[Mistake]:
     """Settings of the user's own optimizer that torch's do not have, such as the radius of SAM, fitted to the port."""
-    port, group = case.port, optimizer.param_groups[0]
-    captured = results(case, port.found[port.first], port.losses[port.first])
-    steps = replace(case.steps, files=case.steps.files[: port.first + 1])
-    for key, right in group.items():
-        if key in KNOWN or not isinstance(right, float) or not right:
-            continue
+    steps = replace(case.steps, files=case.steps.files[: case.port.first + 1])
+    group = optimizer.param_groups[0]
+    numbers = {key: value for key, value in group.items() if key not in KNOWN and isinstance(value, float) and value}
+    for (key, right), (read, captured) in product(numbers.items(), targets(case)):
 
-        def value(number: float, key: str = key) -> Tensor:
-            taken = list(steps.drive(change=partial(own_changes.settings, [name], {key: number})))[-1]
-            return results(case, taken.after, taken.losses)
+        def value(number: float, key: str = key, read: Results = read) -> Tensor:
+            return read(list(steps.drive(change=partial(own_changes.settings, [name], {key: number})))[-1])
 
         found = next(filter(None, (solved(value, right * start, captured) for start in STARTS)), None)
-        for number in () if found is None else dict.fromkeys((float(f"{found:.{DIGITS}g}"), found)):
+        # One of the other sign is another operation, which has a name of its own.
+        for number in (
+            () if found is None or found * right < 0 else dict.fromkeys((float(f"{found:.{DIGITS}g}"), found))
+        ):
             says = f"{the(name)} behaves as {key} {number:.7g}; torch.py says {right:g}"
             yield Mistake(key, says, partial(own_changes.settings, [name], {key: number}))
 
