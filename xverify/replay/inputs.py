@@ -17,7 +17,7 @@ from ..verdict.limits import UNIT
 from .blame import Blame
 from .glue import GlueCode
 from .layout import nearest
-from .padding import padded_image
+from .padding import padded_image, unpadded_image
 from .passed_on import PassedOn
 from .positions import UsedPositions
 from .tensors import Capture, Floors, Place, equal, same_in_float64
@@ -113,7 +113,8 @@ class InputJudge:
         """
         exact = values[0]
         same_kind = [tensor for tensor in captured if tensor.is_floating_point() == exact.is_floating_point()]
-        fitting = nearest(same_kind, exact, layer, self.capture.channels_last)
+        search = (same_kind, exact, layer, self.capture.channels_last)
+        fitting = nearest(*search) or unpadded_image(*search)
         if fitting is not None:
             given.matched += 1
             same = same_in_float64(exact, fitting[1])  # then no copy is made
@@ -127,7 +128,7 @@ class InputJudge:
             given.inputs.append(exact if same else as_float64(fitting[1]))
             return fitting[0]
         only = partial(self.used.only, place.layer, place.call)
-        padded = padded_image(same_kind, exact, layer, self.capture.channels_last, only)
+        padded = padded_image(*search, only)
         if padded is None:
             given.inputs.append(exact)
             given.joined = given.joined or _why_joined(same_kind, exact)

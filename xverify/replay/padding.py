@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..float64.replaced import replaced
@@ -18,7 +19,7 @@ from .positions import CONVOLUTIONS, Part
 Pads = tuple[tuple[int, int], ...]  # (before, behind) of each spatial axis
 
 CLOSE = 1e-3  # relative distance of an image that is only rounded otherwise
-MOST_CROPPED = 16  # rows of one axis
+MOST_CROPPED = 16  # rows of one axis, also of those that a port leaves to its layer to pad
 POOLS = (nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd)
 
 
@@ -65,6 +66,30 @@ def padded_image(
             geometry.problem(pads, only if isinstance(layer, CONVOLUTIONS) else None)
             or _wrong_border(layer, whole, inside, geometry, pads),
         )
+    return None
+
+
+def unpadded_image(
+    captured: Sequence[Tensor], exact: Tensor, layer: nn.Module, channels_last: bool
+) -> tuple[Tensor, Tensor] | None:
+    """The captured tensor that is this image of the reference without the zeros around it, and the same tensor with them.
+
+    The reference pads before the layer, and the port's layer itself. Returns None where there is no such tensor.
+    """
+    if not isinstance(layer, (*CONVOLUTIONS, *POOLS)) or exact.dim() < 3:
+        return None
+    for tensor in captured:
+        whole = tensor.movedim(-1, 1) if channels_last and tensor.dim() == exact.dim() else tensor
+        if whole.dim() != exact.dim() or whole.shape[:2] != exact.shape[:2] or 0 in whole.shape:
+            continue
+        pads = [more - size for more, size in zip(exact.shape[2:], whole.shape[2:])]
+        if min(pads) < 0 or max(pads) > MOST_CROPPED:
+            continue
+        parts = (Part(starts, tuple(whole.shape[2:])) for starts in itertools.product(*(range(n + 1) for n in pads)))
+        inside = [part for part in parts if not part.filled(exact, torch.zeros_like(whole, dtype=exact.dtype)).any()]
+        if inside:
+            best = min(inside, key=lambda part: distance(whole, part.of(exact)))
+            return tensor, best.filled(exact.to(whole.dtype), whole)
     return None
 
 
