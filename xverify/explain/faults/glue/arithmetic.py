@@ -288,6 +288,7 @@ def _scalings(operation: Operation, given: float) -> Iterator[Change]:
         return
     says = f"multiplies by {given:g}" if operation.name == "mul" else f"divides by {given:g}"
     yield from _steps(operation)
+    yield from _part_of_a_sum(operation, right)
     yield from _soft_limit(operation)
     yield from _offset(operation, right)
     missing = with_result(operation, lambda y: y / right)
@@ -313,6 +314,17 @@ def _scalings(operation: Operation, given: float) -> Iterator[Change]:
         if not math.isclose(factor, right):
             wrong = f"{what}, a factor of {factor:.4g}; the reference {says}"
             yield Change("scale", wrong, with_result(operation, lambda y, factor=factor: y * (factor / right)))
+
+
+def _part_of_a_sum(operation: Operation, right: float) -> Iterator[Change]:
+    """The factor of one term, where the reference has that of the whole sum."""
+    maker = operation.sources[0].maker if operation.sources else None
+    if maker is None or maker.name != "add" or len(maker.sources) != 2:
+        return
+    for place, source in enumerate(maker.sources):
+        says = f"scales the {ORDINALS[1 - place]} term of a sum alone; the reference the whole sum"
+        rest = with_result(operation, lambda y, source=source: y + (1 - right) * source.value())
+        yield Change("scale of a part", says, rest)
 
 
 def _half_of(total: Operation) -> Iterator[Change]:

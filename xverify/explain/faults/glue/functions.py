@@ -30,6 +30,8 @@ MISTAKEN = {
     "minimum": ("maximum",), "maximum": ("minimum",), "argmax": ("argmin",), "argmin": ("argmax",), "rsqrt": ("reciprocal",),
     "square": ("abs",), "amin": ("amax",), "cumsum": ("cumprod",),
 }  # fmt: skip
+# Functions that a minus sign may stand before or behind.
+NEGATED = frozenset(("exp", "expm1", "exp2", "softplus", "sigmoid", "log1p", "relu", "cumsum"))
 AS_ACTIVATION = ("ReLU", "Softplus", "Sigmoid", "ELU")  # what makes values positive, as exp does
 LIMITS = {"clamp": ("min", "max"), "clip": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
 # usual lower limits, below a root or a logarithm
@@ -52,6 +54,8 @@ def functions(operation: Operation) -> Iterator[Change]:
         yield Change("another function", "computes 1 + x; the reference exp(x)", first_argument(lambda x: 1 + x))
     if name in LARGER and isinstance(operation.argument(1, "other"), Tensor):
         yield from _larger(operation)
+    if name in NEGATED or name == "neg":
+        yield from _negation(operation)
     if name == "pow":
         yield from _power(operation)
     elif name == "logsumexp":
@@ -146,6 +150,21 @@ def _logsumexp(operation: Operation) -> Iterator[Change]:
     yield from others(
         "reduction axis", says, range(x.dim()), axis % x.dim(), lambda other: with_argument(operation, 1, "dim", other)
     )
+
+
+def _negation(operation: Operation) -> Iterator[Change]:
+    """A minus sign before a function that has it behind, and the other way round."""
+    source = operation.sources[0]
+    maker = source.maker
+    if maker is None or not maker.sources or operation.name == maker.name:
+        return
+    x = maker.sources[0]
+    if operation.name == "neg" and maker.name in NEGATED:
+        says = f"takes {maker.name}(−x); the reference −{maker.name}(x)"
+        yield Change("order of sign", says, lambda *_: maker.function(-x.value(), *maker.args[1:], **maker.kwargs))
+    elif maker.name == "neg":
+        says = f"takes −{operation.name}(x); the reference {operation.name}(−x)"
+        yield Change("order of sign", says, lambda args, kwargs: -operation.function(x.value(), *args[1:], **kwargs))
 
 
 def _running(operation: Operation) -> Iterator[Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -160,11 +161,17 @@ def _comparison(operation: Operation) -> Iterator[Change]:
     if not isinstance(left, Tensor) or not left.dim() or right is None:
         return
 
+    whole = not any(
+        value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float) for value in operation.args
+    )
+
     def compared(kind: str, by: str) -> Change:
         says = f"compares by {SIGNS[by]}, where the reference compares by {SIGNS[name]}"
         other: Any = getattr(torch.Tensor, by)
         return Change(kind, says, lambda args, kwargs: other(args[0], args[1] if len(args) > 1 else kwargs["other"]))
 
     if name in COMPARISONS:
-        yield compared("mask off by one", COMPARISONS[name])
+        change = compared("mask off by one", COMPARISONS[name])
+        # Of whole numbers, a < b + 1 is a <= b.
+        yield replace(change, says=f"{change.says}, or one of the two numbers is off by one") if whole else change
     yield compared("mask inverted", OPPOSITE[name])
