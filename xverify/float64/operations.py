@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -47,11 +47,16 @@ SOFTMAXES = {
 }  # fmt: skip
 # Functions that libraries approximate with an absolute precision: results near 0 have few digits. -> what it is relative to. ONNX
 # Runtime's sigmoid has an error of up to three unit roundoffs of 1, and XLA computes it as half of 1 + tanh(x/2).
-APPROXIMATED: Mapping[str, Callable[[Tensor], Tensor]] = {
+# The gradient of GELU, Φ(x) + x·φ(x), has the absolute error of the error function; with tanh, x·(1 − tanh²) has that of tanh, too.
+APPROXIMATED: Mapping[str, Callable[..., Tensor]] = {
     "sigmoid": torch.ones_like,
     "silu": torch.abs,
-    "gelu": torch.abs,
+    "gelu": lambda x, **_: x.abs(),
+    "gelu_backward": lambda g, x, approximate="none": (
+        g.abs() * (x.abs().clamp(min=1.0) if approximate == "tanh" else 1.0)
+    ),
 }
+GRADIENTS = ("gelu_backward",)  # those of APPROXIMATED that are gradients
 ENDS = 90.0  # beyond this argument, a sigmoid is 0 or 1 in float32
 ONE_ROUNDING = 4  # terms of a sum up to which its growth is that of a single rounding
 
@@ -87,7 +92,7 @@ class _Perturbing(TorchDispatchMode):
         if name in SOFTMAXES or name == "logsumexp":
             return self._softmax(func, name, args, named)
         if name.rstrip("_") in APPROXIMATED:
-            size = _size(APPROXIMATED[name.rstrip("_")], args[0])
+            size = _size(name.rstrip("_"), args, named)
             found = _changed(func(*args, **named), self.noise.round_)
             return found if size is None else found.add_(self._approximation(size, found))
         terms = 1 if func._schema.is_mutable else _terms(name, args)
@@ -142,11 +147,23 @@ class _Perturbing(TorchDispatchMode):
         return found
 
 
-def _size(size_of: Callable[[Tensor], Tensor], x: Tensor) -> Tensor | None:
+class _PerturbingGradients(_Perturbing):
+    """Perturbs the results of approximated gradients alone."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func.overloadpacket.__name__ in GRADIENTS:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+def _size(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> Tensor | None:
     """What the error of an approximated function of x is relative to; None for a result without noise."""
+    x = args[1] if name in GRADIENTS else args[0]
     if x.dtype != torch.float64 or not x.numel() or has_no_memory(x):
         return None
-    return torch.where(x.abs() < ENDS, size_of(x), 0.0)
+    return torch.where(x.abs() < ENDS, APPROXIMATED[name](*args, **named), 0.0)
 
 
 def _changed(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -212,4 +229,11 @@ def perturbed_arithmetic(noise: Noise, units: Mapping[Key, float] | None = None,
     units: see ``perturbed_operations``. lower: see ``float64_arithmetic``.
     """
     with perturbed_operations(noise, units), float64_arithmetic(lower):  # the inner one sees an operation first
+        yield
+
+
+@contextmanager
+def perturbed_gradients(noise: Noise | None) -> Iterator[None]:
+    """A backward pass in which gradients that libraries approximate have their error. None: nothing is perturbed."""
+    with nullcontext() if noise is None else _PerturbingGradients(noise):
         yield

@@ -26,6 +26,7 @@ from ..workload.recipe import micro_batches
 from .arithmetic import float64_arithmetic
 from .layer_kinds import BATCH_NORMS, COPIES, is_training_norm, leaves, summed_gradient_terms, summed_terms
 from .losses import KnownLosses, LossOf, check_targets, cross_entropy_of, loss_in, subtracted, summed_values
+from .operations import perturbed_gradients
 from .perturbation import Noise
 from .precision import SMALLEST
 from .replaced import hooked
@@ -136,7 +137,8 @@ def _step(
 ) -> _Step:
     """Compute a step; parameters that have no influence have gradients of zero.
 
-    noise: of the operations of the loss. scale: what the loss is multiplied by; the gradients are divided by it.
+    noise: of the operations of the loss, and of approximated gradients.
+    scale: what the loss is multiplied by; the gradients are divided by it.
     """
     parameters = dict(model.named_parameters())
     float64 = bool(parameters) and next(iter(parameters.values())).dtype == torch.float64
@@ -144,7 +146,8 @@ def _step(
         outputs = model(*inputs)
     loss = loss_in(loss_of, outputs, target, float64, noise)
     scaled = loss * scale if scale != 1 else loss
-    found = torch.autograd.grad(scaled, list(parameters.values()), allow_unused=True)
+    with perturbed_gradients(noise):
+        found = torch.autograd.grad(scaled, list(parameters.values()), allow_unused=True)
     tensors = {
         f"gradient/{name}": torch.zeros_like(p) if g is None else (g / scale if scale != 1 else g)
         for (name, p), g in zip(parameters.items(), found)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from ..float64.arithmetic import float64_arithmetic, given_arithmetic
 from ..float64.layer_kinds import BATCH_NORMS, channel_axis, may_overwrite, summed_gradient_terms
 from ..float64.losses import LossOf, cross_entropy_of, loss_in
+from ..float64.operations import perturbed_gradients
 from ..float64.perturbation import Arithmetic, Noise, perturbed_layer
 from ..float64.stepping import Models, SteppingPass
 from ..float64.structures import as_float64, flatten, unflatten
@@ -191,7 +192,9 @@ class BackwardReplay:
             parameter.grad = None
         noise = self.noise if arithmetic is Arithmetic.PERTURBED else None
         float64 = arithmetic is not Arithmetic.FLOAT32
-        loss_in(self.loss, backward_pass.switch(None), target, float64, noise).backward()
+        loss = loss_in(self.loss, backward_pass.switch(None), target, float64, noise)
+        with perturbed_gradients(noise):
+            loss.backward()
         return {name: p.grad for name, p in backward_pass.model.named_parameters() if p.grad is not None}
 
     def _settle_explanations(self, rounded: Mapping[str, Explanation]) -> None:
@@ -335,7 +338,8 @@ class BackwardReplay:
             if not pairs or not (wanted or parameters):
                 return _Products([None] * len(wanted), [None] * len(parameters))
             sources = [*wanted, *parameters]
-            found = torch.autograd.grad([y for y, _ in pairs], sources, [g for _, g in pairs], allow_unused=True)
+            with perturbed_gradients(noise if arithmetic is Arithmetic.PERTURBED else None):
+                found = torch.autograd.grad([y for y, _ in pairs], sources, [g for _, g in pairs], allow_unused=True)
         gradients = [torch.zeros_like(source) if g is None else g for g, source in zip(found, sources)]
         if lower:
             gradients = [g.float() / scale for g in gradients]
