@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from .difference import Difference
 from .floors import FloorMeter
 from .fused import FusedLayer, FusedLayers, fused_activations
 from .inputs import Given
-from .layout import nearest
+from .layout import distance, nearest
 from .padding import cropped_image
 from .positions import NEAR, Part, UsedPositions, only_part, part_of
 from .tensors import Capture, Floors, Place, judge
@@ -30,7 +30,7 @@ class Compared:
 
     result: the exact result of the reference's layer. floors: of its outputs.
     differences: the comparisons of the captured outputs. findings: their findings, or the one on an output of another shape.
-    files: of the outputs; "" where an output is a part of what was captured.
+    files: of all outputs; "" where an output is a part of what was captured, or was not captured.
     overwritten: which arguments the layer overwrites.
     fused: the call as one of a layer that ends in an activation; None when it does not.
     unreduced: whether the port reduces the outputs behind its layer, so that each pass computes the layer itself.
@@ -46,18 +46,14 @@ class Compared:
     unreduced: bool = False
 
     @property
-    def outputs(self) -> list[Tensor]:
-        """The captured outputs, in the reference's layout."""
-        return [each.captured for each in self.differences]
-
-    @property
     def of_another_shape(self) -> bool:
         """Whether the captured outputs fit none of the reference."""
         return bool(self.floors) and not self.differences
 
     def completed(self, first: Tensor | None = None) -> list[Tensor]:
         """The captured outputs, and the exact ones of those that were not captured. first: in the place of the first one."""
-        found = [*self.outputs, *(each.exact for each in self.floors[len(self.differences) :])]
+        captured = {each.finding.index: each.captured for each in self.differences}
+        found = [captured.get(index, each.exact) for index, each in enumerate(self.floors)]
         return found if first is None else [first, *found[1:]]
 
 
@@ -100,14 +96,15 @@ class OutputJudge:
         self.causes.computed(pause.layer, args, floors)
         if floors and not matched:
             return self._other_shape(pause, files, floors, args) if given.matched else None
-        differences = self._differences(pause, [output for output, _ in matched], floors, args)
+        differences = self._differences(pause, matched, floors, args)
         fused = None
-        if differences and not differences[0].equal:
+        if differences and differences[0].finding.index == 0 and not differences[0].equal:
             first_output = differences[0]
             fused = self.fused.recognised(first_output, first_output.floors.exact, args)
             fused = fused or self.causes.of_layer(first_output, args)
         findings = [each.finding if each.equal else self.causes.rounded(each, args) for each in differences]
-        return Compared(result, floors, differences, findings, [file for _, file in matched], overwritten, fused)
+        files_of = [matched[index][1] if index in matched else "" for index in range(len(floors))]
+        return Compared(result, floors, differences, findings, files_of, overwritten, fused)
 
     def _compute(self, layer: nn.Module, args: Any) -> tuple[Any, list[bool]]:
         """The exact output of a layer, and which of its arguments it overwrites; the given arguments stay as they are."""
@@ -116,36 +113,42 @@ class OutputJudge:
         result = self.models.compute(layer, copies)
         return result, [tensor._version != version for tensor, version in zip(flatten(copies), versions)]
 
-    def _match(self, files: Sequence[str], floors: Sequence[Floors], layer: nn.Module) -> list[tuple[Tensor, str]]:
-        """The captured outputs in the order and layout of the reference's, up to the first that was not captured.
+    def _match(self, files: Sequence[str], floors: Sequence[Floors], layer: nn.Module) -> dict[int, tuple[Tensor, str]]:
+        """Index of an output of the reference -> the captured one in its layout, up to the first that was not captured.
 
         Each comes with its file; "" where it is a part of what was captured.
 
-        The reference may return a state that the framework does not return.
+        The reference may return a state that the framework does not return, or nothing but the state is used of what a recurrent
+        layer returns.
         """
         captured = list(zip(self.capture.load_all(files), files))
-        outputs: list[tuple[Tensor, str]] = []
-        for each in floors[: len(captured)]:
+        outputs: dict[int, tuple[Tensor, str]] = {}
+        for index, each in enumerate(floors):
             place = ([tensor for tensor, _ in captured], each.exact, layer, self.capture.channels_last)
             whole = nearest(*place)
             match = whole or cropped_image(*place)
+            others = [other.exact for other in floors[index + 1 :] if other.exact.shape == each.exact.shape]
+            if isinstance(layer, nn.RNNBase) and (match is None or _is_another(match[1], each.exact, others, captured)):
+                continue
             if match is None:
                 break
             file = next(file for tensor, file in captured if tensor is match[0])
             captured = [other for other in captured if other[0] is not match[0]]
-            outputs.append((match[1], file if whole else ""))
+            outputs[index] = (match[1], file if whole else "")
         return outputs
 
     def _differences(
-        self, pause: Pause, outputs: Sequence[Tensor], floors: Sequence[Floors], args: Any
+        self, pause: Pause, outputs: Mapping[int, tuple[Tensor, str]], floors: Sequence[Floors], args: Any
     ) -> list[Difference]:
-        """Judge every captured output."""
+        """Judge every captured output. outputs: see ``_match``."""
         layer = self.models.layers[pause.layer]
         terms, kind = judged_terms(layer, flatten(args)), type(layer).__name__
         found = []
-        for index, (output, each) in enumerate(zip(outputs, floors)):
+        for index, (output, _) in outputs.items():
             place, axis = Place(pause.layer, pause.call, index, kind, OUTPUT), channel_axis(layer, output.dim())
-            found.append(Difference(judge(place, output, each, terms, axis), output, each, axis, terms))
+            found.append(
+                Difference(judge(place, output, floors[index], terms, axis), output, floors[index], axis, terms)
+            )
         return found
 
     def _other_shape(self, pause: Pause, files: LayerCall, floors: Sequence[Floors], args: Any) -> Compared:
@@ -225,3 +228,11 @@ class OutputJudge:
         exact = flatten(results[0])[0]
         activation = fused_activations(self.models.layers[fused.layer], exact.dim())[fused.activation]
         return replace(fused, captured=part.filled(activation(exact), fused.captured), results=results)
+
+
+def _is_another(
+    output: Tensor, exact: Tensor, others: Sequence[Tensor], captured: Sequence[tuple[Tensor, str]]
+) -> bool:
+    """Whether an output is rather one of the others of its shape, of which fewer were captured than there are."""
+    alike = sum(tensor.numel() == exact.numel() for tensor, _ in captured)
+    return alike <= len(others) and any(distance(output, other) < distance(output, exact) for other in others)
