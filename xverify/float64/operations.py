@@ -235,5 +235,5 @@ def perturbed_arithmetic(noise: Noise, units: Mapping[Key, float] | None = None,
 @contextmanager
 def perturbed_gradients(noise: Noise | None) -> Iterator[None]:
     """A backward pass in which gradients that libraries approximate have their error. None: nothing is perturbed."""
-    with nullcontext() if noise is None else _PerturbingGradients(noise):
+    with nullcontext() if noise is None else _PerturbingGradients(noise, {}):
         yield
