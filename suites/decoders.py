@@ -166,7 +166,7 @@ def judge_fault(row: Row, fault: Fault) -> tuple[Counter[str], list[str]]:
     if not caught or first is None:
         return counts + Counter(missed=1), ["missed"]
     if fault.way == LAYERS:
-        placed = layer is not None and bool(re.search(fault.at, layer.layer))
+        placed = bool(re.search(fault.at, layer.layer if layer else first.place))
         told = "; ".join(filter(None, (layer.explanation, layer.glue))) if layer else ""
     else:
         placed = first.step is not None and bool(re.search(fault.way, first.name) and re.search(fault.at, first.place))
