@@ -144,8 +144,8 @@ def judge_right(row: Row, family: Family) -> tuple[Counter[str], list[str]]:
     wrong = [f"{each.name} is {each.verdict}: {each.says}" for each in decoding.ways if each.verdict > Verdict.EQUAL]
     if row.error.verdict > Verdict.EQUAL and not wrong:
         wrong = [f"{row.error.verdict}: {row.error.reason}"]
-    left = set(decoding.not_tried) ^ set(family.not_tried)
-    wrong += [f"{name}: {decoding.not_tried.get(name, 'it was tried')}" for name in sorted(left)]
+    wrong += [f"{name}: {why}" for name, why in decoding.not_tried.items() if name not in family.not_tried]
+    wrong += [f"{each.name}: it was tried" for each in decoding.ways if each.name in family.not_tried]
     ties = [each for each in decoding.ways if each.token is not None]
     wrong += [f"{each.name}: a tie is not told: {each.says}" for each in ties if "rounding decides" not in each.says]
     if family.ties and not ties:

@@ -58,10 +58,15 @@ class Cache:
         ]
 
 
+class Positions(nn.Embedding):
+    def forward(self, tokens, positions):
+        return super().forward(positions)
+
+
 class Decoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed_tokens, self.embed_positions = nn.Embedding(WORDS, WIDTH), nn.Embedding(PLACES, WIDTH)
+        self.embed_tokens, self.embed_positions = nn.Embedding(WORDS, WIDTH), Positions(PLACES, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.layer_norm = nn.LayerNorm(WIDTH)
 
@@ -74,7 +79,7 @@ class Decoder(nn.Module):
         if mask is not None:
             allowed = allowed & mask.bool()[:, None, None]
             allowed = allowed | torch.eye(past + t, dtype=torch.bool, device=tokens.device)[past:]
-        x, kept = self.embed_tokens(tokens) + self.embed_positions(positions), []
+        x, kept = self.embed_tokens(tokens) + self.embed_positions(tokens, positions), []
         for index, layer in enumerate(self.layers):
             x, pair = layer(x, states, cache.layers[index] if cache is not None else None, allowed)
             kept.append(pair)
