@@ -72,10 +72,15 @@ class Layer(nn.Module):
         return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x))), kept
 
 
+class Words(nn.Embedding):
+    def forward(self, tokens):
+        return super().forward(tokens) * WIDTH**0.5
+
+
 class Trunk(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed_tokens = nn.Embedding(WORDS, WIDTH)
+        self.embed_tokens = Words(WORDS, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.norm = Norm()
 
@@ -96,7 +101,7 @@ class Gemma(nn.Module):
         near = causal.triu(past - WINDOW + 1)
         if mask is not None:
             causal, near = (each & mask.bool()[:, None, None] for each in (causal, near))
-        x, kept = self.model.embed_tokens(tokens) * WIDTH**0.5, []
+        x, kept = self.model.embed_tokens(tokens), []
         for index, layer in enumerate(self.model.layers):
             allowed = near if index % 2 == 0 else causal
             x, pair = layer(x, cache[index] if cache is not None else None, allowed, positions)
