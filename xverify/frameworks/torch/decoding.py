@@ -173,7 +173,7 @@ class TorchDecoder(Decoder):
         if narrow:
             names = ", ".join(sorted(str(each).removeprefix("torch.") for each in narrow))
             return f"the cache holds {names}, and the model returns {str(self.dtype).removeprefix('torch.')}"
-        other = [each for each in tensors if each.dim() > 2 and each.shape[0] != sequences]
+        other = [each for each in tensors if each.dim() > 2 and sequences not in each.shape[:2]]
         return f"the cache holds {other[0].shape[0]} rows for {sequences} sequences" if other else ""
 
     @contextmanager
