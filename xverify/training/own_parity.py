@@ -261,7 +261,9 @@ class OwnStepParity(ReferenceSteps):
         if made.clips_inside or not seen:
             return unseen_optimizer(made, weights)
         self.process.phase(f"its optimizers with the gradients of {learner.label}")
-        beside = Beside.of(replace(made, taken=made.watched), self.changed.given(learner, _file(learner, "watched")))
+        # The gradients are the same to the last bit, so that only what the optimizers compute of them rounds, in float32.
+        made = replace(made, taken=made.watched, truth=replace(made.truth, precision=FLOAT32))
+        beside = Beside.of(made, self.changed.given(learner, _file(learner, "watched")))
         beside = self.changed.nearest(beside, self._variants(observed))
         explain = self._explain(learner, beside, beside.weights, [])
         return [judge_optimizer(beside.made, beside.weights, explain, beside.exact.variants)]
