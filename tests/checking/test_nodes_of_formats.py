@@ -95,3 +95,21 @@ def test_whole_numbers_of_a_quantised_file_are_compared_with_the_real_ones_of_it
     (row,) = json.loads((tmp_path / "alone.json").read_text())["rows"]
     assert row["error"]["verdict"] in ("IDENTICAL", "EQUAL"), done.out + done.err
     assert row["error"]["layers"]["compared"] == row["error"]["layers"]["known"]
+
+
+@pytest.mark.slow
+def test_one_flipped_bit_of_a_quantised_weight_is_different_although_its_effect_is_within_the_noise(tmp_path):
+    """The right file, which has the same steps, is EQUAL in the test above."""
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    folder = faultyfiles.made("KERAS")
+    stored = (folder / "right_whole.tflite").read_bytes()
+    interpreter = litert.Interpreter(str(folder / "right_whole.tflite"))
+    names = [each["index"] for each in interpreter.get_tensor_details() if each["name"].endswith("/depthwise")]
+    weight = interpreter.get_tensor(*names).tobytes()  # with no norm folded into it
+    assert stored.count(weight) == 1
+    place = stored.index(weight) + len(weight) // 2
+    (tmp_path / "bit.tflite").write_bytes(stored[:place] + bytes([stored[place] ^ 0x40]) + stored[place + 1 :])
+    done, (wrong,) = checked(tmp_path, [tmp_path / "bit.tflite"], folder / "right.keras")
+    assert done.code == 1, done.out + done.err
+    assert wrong["verdict"] == "DIFFERENT"
+    assert "values are more than 2 steps away from the reference's; the worst" in wrong["reason"]

@@ -264,4 +264,4 @@ class Answers:
         if error.verdict == Verdict.DIFFERENT:
             reason = "; ".join(filter(None, [target.about_weights(opened), error.reason])) or None
             judged = replace(judged, error=replace(error, reason=reason))
-        return explained(self.context, judged, opened, computed, target, self.graphs)
+        return explained(self.context, judged, opened, computed, target, self.graphs, evaluated.at.quantised)

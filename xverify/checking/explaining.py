@@ -30,15 +30,24 @@ PRECISIONS = {"rounded": 0.02, "quantised": 0.2}  # kind of relation -> relative
 
 
 def explained(
-    context: Context, judged: Judged, opened: Opened, computed: Computed, target: Target, graphs: Worker | None
+    context: Context,
+    judged: Judged,
+    opened: Opened,
+    computed: Computed,
+    target: Target,
+    graphs: Worker | None,
+    quantised: bool,
 ) -> Judged:
     """The answer on a conversion with what is known about its cause, where it is wrong.
 
-    target: the reference. graphs: the worker that evaluates ONNX graphs.
+    target: the reference. graphs: the worker that evaluates ONNX graphs. quantised: whether the file has quantised values.
     """
     file, against = Side(opened, computed.inputs), target.opened
-    if judged.unmodelled and against is not None:
-        return _beyond_steps(judged, opened, against)
+    if against is not None:
+        # Between two ONNX files, quantised weights are compared step by step: see ``precision``.
+        passes = quantised and not (opened.is_onnx and against.is_onnx) and not judged.error.verdict.fails
+        if judged.unmodelled or passes:
+            return _beyond_steps(judged, opened, against)
     if not judged.error.verdict.fails:
         return judged
     found = list(turned_inputs(opened, computed, target.meaning))
@@ -81,7 +90,7 @@ def _weights(file: Opened, reference: Opened) -> tuple[list[str], list[Relation]
 
 
 def _beyond_steps(judged: Judged, file: Opened, reference: Opened) -> Judged:
-    """The answer where no model tells what rounding may come to: DIFFERENT when a weight is one that no rounding gives."""
+    """The answer where rounding may explain what differs: DIFFERENT when a weight is one that no rounding gives."""
     try:
         mine, theirs = stored_weights(file), stored_weights(reference)
     except SubjectError:
@@ -90,7 +99,7 @@ def _beyond_steps(judged: Judged, file: Opened, reference: Opened) -> Judged:
     if not says:
         return judged
     more = [f"and {len(says) - SHOWN} more weights"] if len(says) > SHOWN else []
-    reason = "; ".join([*says[:SHOWN], *more, judged.error.reason or ""])
+    reason = "; ".join([*says[:SHOWN], *more, *([judged.error.reason] if judged.error.reason else [])])
     return replace(judged, error=replace(judged.error, verdict=Verdict.DIFFERENT, reason=reason))
 
 
