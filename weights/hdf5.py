@@ -1,6 +1,7 @@
 """HDF5 files with weights of Keras and no model (``.weights.h5``, ``.h5``), read without Keras.
 
-The name of an array is its path in the file with points between the parts. Optimizer state is left out.
+The name of an array is its path in the file with points between the parts. The state of an optimizer is left out, and so are
+whole numbers, such as the seeds of dropout.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ SUFFIXES = (".h5",)
 MODEL = "model_config"  # the attribute of a file that holds a whole model
 HOLDS_MODEL = "it holds a model, and not only weights"
 STATE = ("optimizer", "optimizer_weights")
-KINDS = "fiub"  # kinds of dtypes whose values are their bytes alone
 
 
 class Datasets(Streamed):
@@ -44,7 +44,7 @@ class Datasets(Streamed):
             item = group[key]
             if isinstance(item, self.h5.Group):
                 self._collect(item, (*at, key))
-            elif item.dtype.kind in KINDS:
+            elif item.dtype.kind == "f":
                 self._add(".".join((*at, key)), item)
 
     def _add(self, name: str, item: Any) -> None:

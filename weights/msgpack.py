@@ -1,6 +1,7 @@
 """Files of flax.serialization (``.msgpack``), read without Flax: a tree of arrays, as models of Flax are stored.
 
-The name of an array is its path with points between the parts; a part ``params`` at the beginning is left out.
+The name of an array is its path with points between the parts; a part ``params`` at the beginning is left out. The state of
+an optimizer is left out, and so are whole numbers, such as the number of steps and the keys of random numbers.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def _leaves(tree: dict[Any, Any], at: tuple[str, ...]) -> Iterator[tuple[str, Ar
     for key, value in tree.items():
         place = (*at, str(key))
         if not at and key == STATE:
-            continue  # an optimizer's state is no weight
+            continue
         if isinstance(value, dict) and value.get(CHUNKED):
             value = _joined(value, place)
         if isinstance(value, dict):
             yield from _leaves(value, place)
-        elif isinstance(value, np.ndarray):
+        elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
             yield ".".join(place[place[0] in ROOTS and len(place) > 1 :]), value
 
 

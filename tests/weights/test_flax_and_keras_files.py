@@ -105,6 +105,17 @@ def test_a_weight_file_of_keras_is_compared_by_its_values(xverify, tmp_path, ref
     assert (done.code, "k_proj.vars.0: has other values" in done.out) == (1, True), done.out
 
 
+def test_whole_numbers_beside_the_weights_are_left_out(xverify, tmp_path):
+    weight = np.ones((2, 3), np.float32)
+    write_msgpack(tmp_path / "a.msgpack", {"step": np.array(5, np.int32), "params": {"w": weight}})
+    with h5py.File(tmp_path / "b.weights.h5", "w") as file:
+        file["layers/dropout/seed_generator/vars/0"] = np.array([0, 1337], np.uint32)
+        file["w"] = weight
+    done = xverify("weights", "diff", tmp_path / "a.msgpack", tmp_path / "b.weights.h5")
+    assert done.code == 0, done.out + done.err
+    assert "identical: 1 tensor, " in done.out
+
+
 def damaged(path, kind):
     """A file that must be refused."""
     if kind == "cut off":

@@ -136,7 +136,11 @@ def _diff(args: argparse.Namespace, console: Console) -> int:
         console.print(f"{compared.different} of {compared.known} tensors differ")
         return 1
     if compared.lines:
-        console.print(f"equal: {compared.known} tensors, {compared.up_to}")
+        console.print(f"equal: {_tensors(compared.known)}, {compared.up_to}")
     else:
-        console.print(f"identical: {len(left.arrays)} tensors, {digest}")
+        console.print(f"identical: {_tensors(len(left.arrays))}, {digest}")
     return 0
+
+
+def _tensors(count: int) -> str:
+    return f"{count} tensor" + "s" * (count != 1)
