@@ -1,22 +1,19 @@
 """Training steps of one's own that make no update in some calls, or change what they do in a later one; in several frameworks."""
 
+from helpers.stepmistakes import NET
+
 SPEC = """
 from xverify import ModelSpec, TensorSpec
 SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 12))}, outputs={"logits": TensorSpec(("N", 5))}, batch=16)
 """
-TORCH = """
+TORCH = (
+    """
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(12, 24), nn.Linear(24, 5)
-    def forward(self, x):
-        return self.b(torch.tanh(self.a(x)))
-build = Net
 """
+    + NET
+)
 KERAS = """
 import keras
 import tensorflow as tf

@@ -7,6 +7,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 """
+NET = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(12, 24), nn.Linear(24, 5)
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x)))
+build = Net
+"""
 CLASSES = """
 from xverify import ModelSpec, TensorSpec
 SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 12))}, outputs={"logits": TensorSpec(("N", 5))}, batch=16)
@@ -15,15 +24,8 @@ SPEC = ModelSpec(inputs={"x": TensorSpec(("N", 12))}, outputs={"logits": TensorS
 MLP = {
     "spec": CLASSES,
     "torch": START
+    + NET
     + """
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(12, 24), nn.Linear(24, 5)
-    def forward(self, x):
-        return self.b(torch.tanh(self.a(x)))
-build = Net
-
 def train_state(model):
     sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
     return {"sgd": sgd, "rates": torch.optim.lr_scheduler.LambdaLR(sgd, lambda step: (step + 1) / 4)}

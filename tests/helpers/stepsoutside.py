@@ -1,6 +1,6 @@
 """Training steps with mistakes outside of their losses: in an optimizer, in loops, in copies of the model, in what is given."""
 
-from helpers.stepmistakes import CLASSES, START, Planted, planted
+from helpers.stepmistakes import CLASSES, NET, START, Planted, planted
 
 # Sharpness-aware minimisation, around an optimizer of torch.
 AROUND = {
@@ -13,7 +13,7 @@ class Around(torch.optim.Optimizer):
         self.inner = torch.optim.SGD(self.param_groups, **settings)
         self.param_groups = self.inner.param_groups
     @torch.no_grad()
-    def climb(self):
+    def ascend(self):
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p]["before"] = p.detach().clone()
@@ -27,22 +27,16 @@ class Around(torch.optim.Optimizer):
                 p.copy_(self.state[p]["before"])
         self.inner.step()
         self.zero_grad()
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(12, 24), nn.Linear(24, 5)
-    def forward(self, x):
-        return self.b(torch.tanh(self.a(x)))
-build = Net
-
+"""
+    + NET
+    + """
 def train_state(model):
     return Around(model.parameters(), radius=0.3, lr=0.1, momentum=0.9)
 
 def train_step(model, optimizer, batch):
     first = F.cross_entropy(model(batch["x"]), batch["target"])
     first.backward()
-    optimizer.climb()
+    optimizer.ascend()
     second = F.cross_entropy(model(batch["x"]), batch["target"])
     second.backward()
     optimizer.step()
@@ -183,7 +177,7 @@ OUTSIDE = {
         planted("inner nesterov", "momentum=0.9)", "momentum=0.9, nesterov=True)",
                 "behaves with Nesterov momentum"),
         Planted("first gradients", (
-                ("    optimizer.climb()\n", "    given = [p.grad.clone() for p in model.parameters()]\n    optimizer.climb()\n"),
+                ("    optimizer.ascend()\n", "    given = [p.grad.clone() for p in model.parameters()]\n    optimizer.ascend()\n"),
                 ("    second.backward()\n", "    second.backward()\n    for p, gradient in zip(model.parameters(), given):\n"
                  "        p.grad = gradient\n"),
                 ), ("the gradients of the first backward pass of a step",)),

@@ -1,6 +1,7 @@
 """Training in which rounding hides faults: nothing passes that could not have failed, and a wild value hides no other."""
 
 import pytest
+from helpers import stepmistakes
 from helpers.ownsteps import LOOP, folder
 
 pytestmark = pytest.mark.slow
@@ -78,22 +79,14 @@ def loss_of(model, batch):
 """
     + KERAS_STEP,
 }
-NET = """
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(12, 24), nn.Linear(24, 5)
-    def forward(self, x):
-        return self.b(torch.tanh(self.a(x)))
-build = Net
-
+NET = (
+    stepmistakes.START
+    + stepmistakes.NET
+    + """
 def train_state(model):
     return torch.optim.SGD(model.parameters(), lr=0.1)
 """
+)
 KERAS_NET = """
 import keras
 import tensorflow as tf

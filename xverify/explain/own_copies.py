@@ -26,18 +26,18 @@ def copies(_case: Case) -> Iterator[Mistake]:
 def _itself(through: bool, model: nn.Module, _optimizers: Optimizers) -> Iterator[None]:
     """Call the part of the model that a module is a copy of. through: whether ``torch.no_grad()`` does nothing."""
     call, own = nn.Module.__call__, set(model.modules())
-    twins: dict[nn.Module, nn.Module | None] = {}
+    originals: dict[nn.Module, nn.Module | None] = {}
 
-    def twin(module: nn.Module) -> nn.Module | None:
-        if module not in twins:
+    def original(module: nn.Module) -> nn.Module | None:
+        if module not in originals:
             shapes = _shapes(module)
             same = (each for each in model.modules() if type(each) is type(module) and _shapes(each) == shapes)
-            twins[module] = next(same, None) if shapes else None
-        return twins[module]
+            originals[module] = next(same, None) if shapes else None
+        return originals[module]
 
     @wraps(call)
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        other = None if module in own else twin(module)
+        other = None if module in own else original(module)
         return call(module if other is None else other, *args, **kwargs)
 
     with replaced(nn.Module, __call__=called), replaced(torch, no_grad=nullcontext) if through else nullcontext():
