@@ -1,6 +1,7 @@
 """A worker as the parent sees it: a wrong reply ends this worker, and the error gives the reason."""
 
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,6 +10,7 @@ from conftest import write_folder
 from xverify.errors import Crashed, Failed, TimedOut
 from xverify.framework import discovery as frameworks
 from xverify.messages import Build, Built, DeviceMemory, DeviceMemoryRead, Load, Prepare, codec
+from xverify.processes import lines
 from xverify.processes import worker as process
 from xverify.processes.worker import Worker
 from xverify.weights import npz
@@ -167,3 +169,19 @@ def test_a_process_that_is_interrupted_before_its_lines_are_read_is_ended(tmp_pa
         worker.start()
     worker.close()
     assert worker.process.poll() is not None
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_system_without_threads_ends_the_worker_with_one_line(at, start, monkeypatch):
+    started, run = [], threading.Thread.start
+
+    def refuse(thread):
+        started.append(thread)
+        if len(started) == at:
+            raise RuntimeError("can't start new thread")
+        run(thread)
+
+    monkeypatch.setattr(lines.threading.Thread, "start", refuse)
+    with pytest.raises(Crashed, match="its answers cannot be read: can't start new thread; end other processes"):
+        start("talkative")
+    assert len(started) == at

@@ -25,9 +25,12 @@ class Lines(queue.Queue["bytes | None"]):
 
         pipe: the standard output of the worker. ending: its end, after which no line is waited for even when a process that it
             started keeps the pipe open.
+
+        Raises RuntimeError when the system has no thread left.
         """
-        self.reader = threading.Thread(target=self._read, args=(pipe,), daemon=True)
-        self.reader.start()
+        reader = threading.Thread(target=self._read, args=(pipe,), daemon=True)
+        reader.start()
+        self.reader = reader
         threading.Thread(target=self._await_end, args=(ending,), daemon=True).start()
 
     def end(self) -> None:

@@ -149,7 +149,13 @@ class Worker:
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(self.process.pid).cpu_affinity(list(self.pin))
         assert self.process.stdout is not None
-        self._lines.follow(self.process.stdout, self.ending)
+        try:
+            self._lines.follow(self.process.stdout, self.ending)
+        except RuntimeError as error:
+            self.ending.kill()
+            raise Crashed(
+                f"its answers cannot be read: {error}; end other processes, or raise the limit of threads"
+            ) from None
         self._greet()
 
     def _forked(self, log: IO[bytes]) -> starting.Launched | None:
