@@ -24,11 +24,14 @@ class SelectiveSSM(nn.Module):
         x = silu(self.conv(pad(x, (self.conv.kernel_size[0] - 1, 0)))).mT
         rank, b, c = torch.split(self.bcdt(x), self.sizes, -1)
         delta = softplus(self.dt(rank))
-        # log of the decay up to each position: (batch, length, inner, states)
-        logs = torch.cumsum(delta[..., None] * -self.log_a.exp(), dim=1)
+        steps = delta[..., None] * -self.log_a.exp()
         n = u.shape[1]
         causal = torch.ones(n, n, dtype=torch.bool).tril()
-        gaps = (logs[:, :, None] - logs[:, None]).masked_fill(~causal[None, :, :, None, None], float("-inf"))
+        # log of the decay from position m to l, (batch, l, m, inner, states): the sum of the steps after m. As a difference of
+        # running sums it would have a gradient in which large terms cancel.
+        later = causal.tril(-1)[None, :, :, None, None]
+        gaps = torch.cumsum(torch.where(later, steps[:, :, None], 0.0), dim=1)
+        gaps = gaps.masked_fill(~causal[None, :, :, None, None], float("-inf"))
         y = torch.einsum("blmds,bls,bmd,bms->bld", gaps.exp(), c, delta * x, b)
         y = y + self.d * x
         return self.out(y * gate)
