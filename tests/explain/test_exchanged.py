@@ -23,17 +23,34 @@ def in_blocks(q, k, v):
     return torch.stack([each.unflatten(-1, (4, -1)) for each in (q, k, v)], -2).flatten(-3).chunk(3, -1)
 
 
+def alternated(x):
+    """The two halves of each of two heads, alternating."""
+    return x.unflatten(-1, (2, 2, -1)).mT.flatten(-3)
+
+
+def halved(x):
+    """The even and then the odd places of each of two heads."""
+    return x.unflatten(-1, (2, -1, 2)).mT.flatten(-3)
+
+
+ROWS = "and the other way round, where one of them has its rows in the other order of rotary embeddings (2 heads)"
+
+
 @pytest.mark.parametrize(
     ("taken", "kind", "says"),
     [
         (lambda q, k, v: (k, q, v), "tensors exchanged", "takes the output of `q` for that of `k`, and the other way round"),
         (lambda q, k, v: (q, v, k), "tensors exchanged", "takes the output of `k` for that of `v`, and the other way round"),
+        (lambda q, k, v: (q, halved(v), alternated(k)), "tensors exchanged",
+         f"takes the output of `k` for that of `v`, {ROWS}"),
+        (lambda q, k, v: (q, alternated(v), halved(k)), "tensors exchanged",
+         f"takes the output of `k` for that of `v`, {ROWS}"),
         (alternating, "parts alternate",
          "takes the outputs of `q`, `k` and `v` as if they alternated in 4 groups, and they follow one another"),
         (in_blocks, "parts in blocks",
          "takes the outputs of `q`, `k` and `v` as if they followed one another, and they alternate in 4 groups"),
     ],
-    ids=["q and k", "k and v", "alternating", "in blocks"],
+    ids=["q and k", "k and v", "k and v, neighbours", "k and v, halves", "alternating", "in blocks"],
 )  # fmt: skip
 def test_one_hypothesis_computes_what_the_port_does(taken, kind, says):
     generator = torch.Generator().manual_seed(0)

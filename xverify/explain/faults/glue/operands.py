@@ -43,6 +43,7 @@ def other_operands(operations: Sequence[Operation], named: Named, outputs: Seque
     given, takers = _given(operations)
     yield from _reordered(given, takers, named, outputs)
     yield from _exchanged(given, takers, named, outputs)
+    yield from _exchanged_rows(given, takers, named)
     yield from _older(operations, named)
 
 
@@ -120,6 +121,40 @@ def _reordered(
                 yield Rewrite("parts alternate", says, _with_others(in_order(partial(_alternating, heads))))
                 says = f"{layers} followed one another, and they alternate in {heads} groups"
                 yield Rewrite("parts in blocks", says, _with_others(in_order(partial(_in_blocks, heads))))
+
+
+def _exchanged_rows(given: Mapping[int, Source], takers: Mapping[int, list[Taker]], named: Named) -> Iterator[Rewrite]:
+    """Two outputs of layers exchanged, of which one has its rows in the other order of rotary embeddings."""
+    names = {key: named(source.tensor) for key, source in given.items()}
+    keys = [key for key, name in names.items() if name.startswith(OUTPUT)]
+    for a, b in itertools.combinations(keys[-MOST_LAYERS:], 2):
+        one, other = given[a], given[b]
+        size = one.tensor.shape[-1]
+        if one.tensor.shape != other.tensor.shape:
+            continue
+        says = (
+            f"takes {names[a]} for {names[b].replace(OUTPUT, 'that of ')}, and the other way round, where one of them"
+        )
+        for heads in (each for each in range(1, min(MOST_HEADS, size // 4) + 1) if size % (2 * each) == 0):
+            for there, back in ((_alternated, _halved), (_halved, _alternated)):
+                taken = [(*taker, partial(_rows, there, heads, one)) for taker in takers[b]]
+                taken += [(*taker, partial(_rows, back, heads, other)) for taker in takers[a]]
+                text = f"{says} has its rows in the other order of rotary embeddings ({heads} heads)"
+                yield Rewrite("tensors exchanged", text, _with_others(taken))
+
+
+def _rows(order: Callable[[Tensor], Tensor], heads: int, source: Source) -> Tensor:
+    return order(source.value().unflatten(-1, (heads, -1))).flatten(-2)
+
+
+def _alternated(x: Tensor) -> Tensor:
+    """The two halves of the last axis, alternating."""
+    return x.unflatten(-1, (2, -1)).mT.flatten(-2)
+
+
+def _halved(x: Tensor) -> Tensor:
+    """The even and then the odd places of the last axis."""
+    return x.unflatten(-1, (-1, 2)).mT.flatten(-2)
 
 
 def _in_order(
