@@ -82,7 +82,9 @@ class _Perturbing(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        named = dict(kwargs or {})
+        return self._perturbed(func, args, dict(kwargs or {}))
+
+    def _perturbed(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         name = func._schema.name.partition("::")[2]
         if func.is_view or name in COPIES:
             return func(*args, **named)
@@ -145,6 +147,19 @@ class _Perturbing(TorchDispatchMode):
         if name == "_safe_softmax":  # of a row of nothing but -inf: zeros
             found = torch.where((x == -math.inf).all(args[1], keepdim=True), 0.0, found)
         return found
+
+
+class _PerturbingUncompiled(_Perturbing):
+    """The same for code that is not compiled. It does not import torch's compiler, which takes a second."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:  # torch's own switch
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return self._perturbed(func, args, dict(kwargs or {}))
 
 
 class _PerturbingGradients(_Perturbing):
@@ -213,12 +228,16 @@ def _axes(args: tuple[Any, ...]) -> list[int]:
 
 
 @contextmanager
-def perturbed_operations(noise: Noise, units: Mapping[Key, float] | None = None) -> Iterator[None]:
+def perturbed_operations(
+    noise: Noise, units: Mapping[Key, float] | None = None, compiled: bool = True
+) -> Iterator[None]:
     """Compute with the rounding of every operation. Attention is split into its operations: its mask does not round.
 
     units: operation -> unit roundoff, of those that compute in a lower precision than float32.
+    compiled: whether a part of the code may be compiled by torch.
     """
-    with _Perturbing(noise, units or {}), sdpa_kernel(SDPBackend.MATH):
+    mode = _Perturbing if compiled else _PerturbingUncompiled
+    with mode(noise, units or {}), sdpa_kernel(SDPBackend.MATH):
         yield
 
 

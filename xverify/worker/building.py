@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +29,16 @@ Shapes = dict[str, tuple[int, ...]]  # name of a weight -> shape
 Parts = dict[str, tuple[str, ...]]  # name of a weight -> names of others
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage. An import makes almost none, and looking for it takes an eighth of the import of torch."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Building(Group):
     """Handlers of requests about the process and its model."""
 
@@ -36,7 +47,8 @@ class Building(Group):
         state, adapter = self.state, formats.load_adapter(request.framework)
         begun = state.clock()
         try:
-            state.runner = adapter(request.threads, request.device)
+            with without_collections():
+                state.runner = adapter(request.threads, request.device)
         except ModuleNotFoundError as error:
             if error.name in adapter.needs.values():
                 raise NotInstalled(f"{error.name} is not installed in {sys.executable}") from None

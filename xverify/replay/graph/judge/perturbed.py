@@ -103,7 +103,7 @@ class PerturbedNode:
         """
         node, inputs, unit = self.computed.node, self.computed.inputs, unit_roundoff(self.computed.dtype)
         if (node.domain, node.op) in COMPOSED:
-            with perturbed_operations(self.noise.of(max(unit, coarsest(inputs)))):
+            with perturbed_operations(self.noise.of(max(unit, coarsest(inputs))), compiled=False):
                 return self._unperturbed()
         plain = self._plain(exact, unit)
         if kinds.copies(node) and plain is not None:
