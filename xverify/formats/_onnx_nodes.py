@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xverify.formats._bfloat16 import Bits
+from xverify.formats._onnx_file import GRAPH, GRAPH_TAG
+from xverify.formats._protobuf import fields, mapped, text
 from xverify.framework.structures import Natives
 
 if TYPE_CHECKING:
     from xverify.formats.onnx import Adapter, OnnxModel
 
 EXPOSED = 256  # values that one session exposes; more need memory, fewer need more sessions
+INITIALIZER, NAME = 5, 8  # numbers of fields in GraphProto and in TensorProto
 OF_NO_TENSORS = ("SplitToSequence", "If", "Loop", "Scan")  # operators whose results may be no tensors
 
 
@@ -35,7 +39,8 @@ def node_values(
     from xverify.formats.onnx import grouped
 
     inputs = grouped(framework.session(model, "ORT_ENABLE_ALL"), inputs)
-    graph = onnx.load(path, load_external_data=False)
+    file = _File.read(onnx, path)
+    graph = file.model
     tensors = set(_tensors(graph))
     files: dict[str, str] = {}
     known, done = dict(inputs), 0
@@ -44,7 +49,7 @@ def node_values(
         wanted = [name for node in nodes for name in node.output if name in tensors]
         if not wanted:
             continue
-        values = _compute(framework, model, onnx, graph, nodes, known, inputs, wanted)
+        values = _compute(framework, model, onnx, file, nodes, known, inputs, wanted)
         for name, value in values.items():
             files[name] = f"{len(files)}.npy"
             np.save(folder / files[name], framework.to_numpy(value, None), allow_pickle=False)
@@ -58,37 +63,81 @@ def _compute(
     framework: Adapter,
     model: OnnxModel,
     onnx: Any,
-    graph: Any,
+    file: _File,
     nodes: Sequence[Any],
     known: Mapping[str, Any],
     inputs: Mapping[str, Any],
     wanted: list[str],
 ) -> Natives:
     """The values of some nodes, computed from known values. Where one is no known tensor, the whole graph is computed."""
+    graph = file.model.graph
     needed = _used(nodes) - {name for node in nodes for name in node.output}
-    constants = {tensor.name for tensor in graph.graph.initializer}
-    constants |= {tensor.values.name for tensor in graph.graph.sparse_initializer}
+    constants = {*file.initializers, *(tensor.values.name for tensor in graph.sparse_initializer)}
     given = {name: known[name] for name in needed if name in known}
-    own = {value.name for value in graph.graph.input}
-    part = onnx.ModelProto()
-    part.CopyFrom(graph)
-    if len(nodes) == len(graph.graph.node) or needed - set(given) - constants - own:
+    own = {value.name for value in graph.input}
+    part, stored = onnx.ModelProto(), set(file.initializers)
+    part.CopyFrom(file.model)
+    if len(nodes) == len(graph.node) or needed - set(given) - constants - own:
         given = dict(inputs)
     else:
         _cut(onnx, part.graph, nodes, needed, given)
+        stored &= needed
     outputs = {value.name for value in part.graph.output}
     part.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in wanted if name not in outputs)
-    session = framework.start(model, "ORT_DISABLE_ALL", part.SerializeToString())
+    session = framework.start(model, "ORT_DISABLE_ALL", file.with_initializers(part, stored))
     accepted = {value.name for value in session.get_inputs()} | constants
     feed = {name: value for name, value in given.items() if name in accepted}
     return dict(framework.run_values(session, feed, wanted))
 
 
+@dataclass(frozen=True)
+class _File:
+    """An ONNX file. Its weights stay where they are, because copies of them take longer than everything else that is done here.
+
+    model: the ModelProto without initializers. initializers: name -> the bytes of its field of the GraphProto.
+    """
+
+    model: Any
+    initializers: Mapping[str, memoryview]
+
+    @classmethod
+    def read(cls, onnx: Any, path: Path) -> _File:
+        """Find the initializers of a file."""
+        data = mapped(path)
+        view, model, kept = memoryview(data), onnx.ModelProto(), list[memoryview]()
+        initializers: dict[str, memoryview] = {}
+        end = 0
+        for field in fields(data, 0, len(data)):
+            if field.number != GRAPH:
+                model.MergeFromString(bytes(view[end : field.end]))
+            else:
+                place = field.start
+                for each in fields(data, field.start, field.end):
+                    own = view[place : each.end]
+                    if each.number == INITIALIZER:
+                        names = [text(data, one) for one in fields(data, each.start, each.end) if one.number == NAME]
+                        initializers[names[-1] if names else ""] = own
+                    else:
+                        kept.append(own)
+                    place = each.end
+            end = field.end
+        model.graph.MergeFromString(b"".join(kept))
+        return cls(model, initializers)
+
+    def with_initializers(self, part: Any, names: Collection[str]) -> bytes:
+        """A serialised ModelProto with these initializers. A serialised message may give a field in parts, here the graph."""
+        pieces = [each for name, each in self.initializers.items() if name in names]
+        size, digits = sum(map(len, pieces)), bytearray()
+        while size > 127:
+            digits.append(size & 127 | 128)
+            size >>= 7
+        return b"".join([part.SerializeToString(), GRAPH_TAG, bytes([*digits, size]), *pieces])
+
+
 def _cut(onnx: Any, graph: Any, nodes: Sequence[Any], needed: set[str], given: Mapping[str, Any]) -> None:
-    """Leave only these nodes in a graph, and what they need. given: values that are inputs now."""
+    """Leave only these nodes in a graph without initializers, and what they need. given: values that are inputs now."""
     made = {name for node in nodes for name in node.output}
     _keep(graph.node, nodes)
-    _keep(graph.initializer, [each for each in graph.initializer if each.name in needed])
     _keep(graph.sparse_initializer, [each for each in graph.sparse_initializer if each.values.name in needed])
     _keep(graph.input, [each for each in graph.input if each.name in needed])
     _keep(graph.output, [each for each in graph.output if each.name in made])

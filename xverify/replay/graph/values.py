@@ -102,7 +102,7 @@ def tensor(array: Any) -> Tensor:
     array = np.asarray(array)
     if array.dtype == BFLOAT16:
         array = array.astype(np.float32)
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides) or not array.dtype.isnative:
+    if not array.flags.writeable or min(array.strides, default=0) < 0 or not array.dtype.isnative:
         array = np.array(array, dtype=array.dtype.newbyteorder("="))
     return torch.from_numpy(array)
 
