@@ -48,3 +48,46 @@ def test_values_that_are_far_away_are_told():
     assert says.startswith(
         "conv/kernel: 1 of its 3456 values are more than 2 steps away from the reference's; the worst, [1, 2, 3, 4]"
     )
+
+
+BIAS = RANDOM.normal(size=24).astype(np.float32)
+NORM_BIAS = NORM["norm/beta"] - NORM["norm/moving_mean"] * NORM["norm/gamma"] / np.sqrt(
+    NORM["norm/moving_variance"] + 1e-3
+)
+
+
+def of_bias(bias, **reference):
+    """The sentences on a layer with this bias of 32 bits. reference: its bias or norm in float; the kernel is right."""
+    kernel = FOLDED if "norm/gamma" in reference else KERNEL
+    arrays = {"conv/kernel": quantised(kernel), "conv/bias": np.round(bias * 2e4).astype(np.float32) / np.float32(2e4)}
+    file = Stored(arrays, quantised={"conv/kernel": "int8", "conv/bias": "int32"})
+    reference = {"conv/kernel": KERNEL, **reference}
+    stored = Stored(reference, norms_by_name(reference))
+    return list(beyond_steps(relate(file, stored), file, stored))
+
+
+CASES = {"plain": (BIAS, {"b": BIAS}), "with a norm folded in": (NORM_BIAS, NORM)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_halved_bias_is_wrong(case):
+    bias, reference = CASES[case]
+    assert of_bias(bias, **reference) == []
+    (says,) = of_bias(bias / 2, **reference)
+    assert says.startswith("conv/bias, compared with the reference's ")
+    assert says.endswith("all of its values are x 0.5")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_wrong_value_of_a_bias_is_told(case):
+    bias, reference = CASES[case]
+    wrong = np.array(bias)
+    wrong[5] += 1.0
+    (says,) = of_bias(wrong, **reference)
+    assert "1 of its 24 values are wrong; the worst, [5]" in says
+
+
+def test_a_bias_of_zeros_of_another_training_run_or_of_a_few_steps_is_not_judged():
+    other = RANDOM.normal(size=24)
+    few = np.round(BIAS * 3 / np.abs(BIAS).max()) / 3 * np.abs(BIAS).max()
+    assert [of_bias(each, b=BIAS) for each in (np.zeros(24), other, few)] == [[], [], []]
