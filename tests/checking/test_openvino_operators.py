@@ -104,6 +104,9 @@ class Maker:
             ops.softplus(h),
             ops.prelu(h, ops.constant(np.float32(0.2))),
             ops.sqrt(ops.exp(ops.negative(ops.abs(h)))),
+            ops.mvn(h, np.array([-1]), True, 1e-3, "inside_sqrt"),
+            ops.transpose(ops.scaled_dot_product_attention(left, left, left), np.array([0, 2, 1])),
+            ops.scaled_dot_product_attention(h, h, h, ops.constant(self.drawn(8, 8)), ops.constant(np.float32(0.3))),
         ]
         summed = values[0]
         for each in values[1:]:

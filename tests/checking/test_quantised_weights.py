@@ -10,7 +10,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402  it is there
 
 pytest.importorskip("torch")
-from xverify.replay.graph.explain.weight_steps import CORRECTED  # noqa: E402  imports torch
+from xverify.replay.graph.explain.weight_steps import CORRECTED, CORRECTED_RMS  # noqa: E402  imports torch
 
 SLOW = pytest.mark.slow
 LAYERS = {"w2": files.CONVOLUTION, "w3": "/conv3/Conv", "w4": files.LAYER}
@@ -206,6 +206,7 @@ def test_a_correction_of_a_bias_is_below_the_limit_and_a_halved_bias_above(input
         correction = (np.round(w / step) * step - w) @ means
         rms = np.sqrt(np.mean(bias**2))
         assert np.abs(correction).max() < CORRECTED * rms < np.abs(bias / 2).max()
+        assert np.sqrt(np.mean(correction**2)) < CORRECTED_RMS * rms
 
 
 def test_a_bias_in_real_numbers_that_is_corrected_is_not_accused(xverify, tmp_path):

@@ -20,6 +20,7 @@ from .candidate import Context, Target
 from .computing import INPUTS, Cases, Computed
 from .graphs import Calls, Side, divergence
 from .judge import Judged
+from .precision import compares_steps
 from .subject import Opened
 
 WEIGHTS = "weights.npz"  # the file of the weights, in the folder of a worker
@@ -44,8 +45,7 @@ def explained(
     """
     file, against = Side(opened, computed.inputs), target.opened
     if against is not None:
-        # Between two ONNX files, quantised weights are compared step by step: see ``precision``.
-        passes = quantised and not (opened.is_onnx and against.is_onnx) and not judged.error.verdict.fails
+        passes = quantised and not compares_steps(opened, against) and not judged.error.verdict.fails
         if judged.unmodelled or passes:
             return _beyond_steps(judged, opened, against)
     if not judged.error.verdict.fails:
@@ -53,7 +53,7 @@ def explained(
     found = list(turned_inputs(opened, computed, target.meaning))
     relations: list[Relation] = []
     if against is not None:
-        weights, relations = _weights(opened, against)
+        weights, relations = _weights(opened, against, quantised)
         found += weights
     reference = Side(against, against.worker.folder / INPUTS) if against is not None else target.calls
     if reference is not None:
@@ -71,8 +71,11 @@ def stored_weights(opened: Opened) -> Stored:
     return Stored(npz.load_file(path), reply.norms, reply.quantised, reply.places)
 
 
-def _weights(file: Opened, reference: Opened) -> tuple[list[str], list[Relation]]:
+def _weights(file: Opened, reference: Opened, quantised: bool) -> tuple[list[str], list[Relation]]:
     """(sentences on weights that no correct conversion gives, all relations)."""
+    by_steps = quantised and compares_steps(file, reference)
+    if by_steps and not file.is_onnx:  # its constants are whole numbers, and its biases are corrected
+        return [], []
     try:
         mine, theirs = stored_weights(file), stored_weights(reference)
     except SubjectError:
@@ -81,8 +84,6 @@ def _weights(file: Opened, reference: Opened) -> tuple[list[str], list[Relation]
     known = [each for each in relations if each.kind not in ("extra", "missing")]
     if not known:
         return [], []
-    # Between two ONNX files, quantised weights are compared step by step: see ``precision``.
-    by_steps = bool(mine.quantised) and file.is_onnx and reference.is_onnx
     told = [each for each in relations if not (by_steps and each.kind in ("missing", "quantised"))]
     says = sentences(told, mine, theirs)
     more = [f"and {len(says) - SHOWN} more differences between the weights"] if len(says) > SHOWN else []

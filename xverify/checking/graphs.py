@@ -76,8 +76,8 @@ def _graph(side: Side | Calls, case: int, folder: Path) -> GraphSide:
     if not isinstance(side, Side):
         return GraphSide(traced=side(case, folder), folder=str(folder), layers=True)
     opened = side.opened
-    if opened.is_onnx:
-        return GraphSide(str(opened.path.resolve()), str(side.inputs))
+    if opened.graph is not None and not opened.form.channels_last:
+        return GraphSide(str(opened.graph), str(side.inputs))
     traced = opened.worker.ask(TraceNodes(str(side.inputs), case, str(folder)))
     return GraphSide(traced=traced, folder=str(folder))
 

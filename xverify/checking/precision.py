@@ -62,11 +62,14 @@ class Sides:
         None unless both have such a graph, with the channels of images first.
         """
         graphs, against = self.graphs, self.against
-        if graphs is None or against is None or self.opened.graph is None or against.graph is None:
-            return None
-        if self.opened.form.channels_last or against.form.channels_last:
+        if graphs is None or against is None or not compares_steps(self.opened, against):
             return None
         return graphs, against, str(self.opened.graph), str(against.graph)
+
+
+def compares_steps(file: Opened, reference: Opened) -> bool:
+    """Whether the graphs of two files are compared node by node, and quantised weights step by step."""
+    return not any(each.graph is None or each.form.channels_last for each in (file, reference))
 
 
 @dataclass(frozen=True)
@@ -316,8 +319,7 @@ def _with_weights(sides: Sides, judged: Judged, precision: Precision) -> tuple[J
     make it DIFFERENT.
     """
     pair = sides.graph_pair
-    # NNCF's corrections of biases in OpenVINO files may be larger than those that are known to be right.
-    if pair is None or not sides.opened.is_onnx or not precision.is_narrow or judged.error.verdict == Verdict.INVALID:
+    if pair is None or not precision.is_narrow or judged.error.verdict == Verdict.INVALID:
         return judged, ()
     graphs, against, file, reference = pair
     question = CompareRoundedWeights(file, reference, str(against.worker.folder / INPUTS))

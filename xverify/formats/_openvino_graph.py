@@ -133,6 +133,9 @@ class Writer(GraphWriter):
             del self.nodes[begin:]
             self.arrays = arrays
             given = [self.names.of(port) for port in node.input_values()]
+            for port in node.input_values():
+                with suppress(Untranslated):  # the constants, which an operator with a translation adds itself
+                    self.array(held(port), None, self.names.of(port))
             self.nodes.append(helper.make_node(node.get_type_name(), given, outputs, name=name, domain=DOMAIN))
             return
         for value, output in zip([found] if isinstance(found, str) else found, outputs):

@@ -50,7 +50,12 @@ def _same(w: Writer, node: Any) -> str:
 def _fake_quantize(w: Writer, node: Any) -> str:
     grid, rank = Grid.of(node), len(w.shape(node.output(0)))
     value = w.given(node, 0)
-    if grid.most < np.iinfo(np.uint8).max:
+    if (
+        node.input_value(0).get_node().get_type_name() == "Constant"
+    ):  # so that the weight is a constant that is quantised
+        within = np.clip(held(node.input_value(0)), grid.low, grid.high)
+        value = w.array(within, dtype_of(node.input_value(0)), f"{value}/within")
+    elif grid.most < np.iinfo(np.uint8).max:
         value = w.add("Max", value, w.array(grid.low, np.float32))
         value = w.add("Min", value, w.array(grid.high, np.float32))
     whole = w.steps("QuantizeLinear", value, grid.scale, grid.zero, rank)
@@ -177,6 +182,32 @@ def _reduced(w: Writer, node: Any) -> str:
 @translation("Softmax")
 def _softmax(w: Writer, node: Any) -> str:
     return w.add("Softmax", w.given(node, 0), axis=int(node.get_attributes()["axis"]))
+
+
+@translation("MVN")
+def _normalized(w: Writer, node: Any) -> str:
+    """Mean and variance of the last axes, which ONNX normalises in one operator."""
+    attributes, shape = node.get_attributes(), w.shape(node.output(0))
+    axes = sorted(int(axis) % len(shape) for axis in held(node.input_value(1)).reshape(-1))
+    last = axes == list(range(len(shape) - len(axes), len(shape)))
+    if not last or not attributes["normalize_variance"] or str(attributes["eps_mode"]).lower() != "inside_sqrt":
+        raise Untranslated
+    scale = w.array(np.ones([shape[axis] for axis in axes]), dtype_of(node.output(0)))
+    return w.add("LayerNormalization", w.given(node, 0), scale, axis=axes[0], epsilon=float(attributes["eps"]))
+
+
+@translation("ScaledDotProductAttention")
+def _attention(w: Writer, node: Any) -> str:
+    """Attention without a mask, or with one that is added."""
+    query, keys, _, *more = (w.shape(port) for port in node.input_values())
+    if node.get_attributes()["causal"] or (more and dtype_of(node.input_value(3)) == np.bool_):
+        raise Untranslated
+    scale = w.given(node, 4) if len(more) > 1 else w.array(query[-1] ** -0.5, dtype_of(node.output(0)))
+    turned = w.turned(w.given(node, 1), *range(len(keys) - 2), len(keys) - 1, len(keys) - 2)
+    scores = w.add("Mul", w.add("MatMul", w.given(node, 0), turned), scale)
+    if more:
+        scores = w.add("Add", scores, w.given(node, 3))
+    return w.add("MatMul", w.add("Softmax", scores, axis=-1), w.given(node, 2))
 
 
 # -- activations ------------------------------------------------------------------------------------------------------

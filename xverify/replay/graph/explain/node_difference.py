@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 import numpy as np
@@ -140,9 +141,16 @@ def _number(value: Any) -> float | str:
         return text
 
 
+def _trimmed(array: Any) -> tuple[int, ...]:
+    """The shape without the ones at its beginning, which change nothing in a sum of arrays."""
+    return tuple(dropwhile(lambda size: size == 1, array.shape))
+
+
 def _apart(mine: Any, theirs: Any) -> str:
     if mine.size <= SMALL and theirs.size <= SMALL:
         return f" is {_text(mine)}, and the reference has {_text(theirs)}"
+    if mine.size == theirs.size and _trimmed(mine) == _trimmed(theirs):
+        theirs = theirs.reshape(mine.shape)
     if mine.shape != theirs.shape:
         return f" has the shape {mine.shape}, and the reference's {theirs.shape}"
     if mine.dtype.kind in "iu":
