@@ -66,17 +66,27 @@ def divergence(
     with _started(context, graphs) as worker, _folders(context) as folders:
         if worker is None:
             return []
-        mine, theirs = (_graph(side, case, folder) for side, folder in zip((file, reference), folders))
-        found = worker.ask(FindDivergence(mine, theirs, case, dict(outputs), any_order, coarse, general))
-        return list(found)
+
+        def found(shown: bool) -> list[str]:
+            mine, theirs = (_graph(side, case, folder, shown) for side, folder in zip((file, reference), folders))
+            says = worker.ask(FindDivergence(mine, theirs, case, dict(outputs), any_order, coarse, general))
+            return list(says)
+
+        try:
+            return found(shown=False)
+        except Refused:  # a graph of another format may lack the definition of an operator
+            return found(shown=True)
 
 
-def _graph(side: Side | Calls, case: int, folder: Path) -> GraphSide:
-    """The graph of a file with its values, or the calls of a model. Raises SubjectError for a format that does not show them."""
+def _graph(side: Side | Calls, case: int, folder: Path, shown: bool) -> GraphSide:
+    """The graph of a file with its values, or the calls of a model. Raises SubjectError for a format that does not show them.
+
+    shown: whether the values of a format other than ONNX are those that its runtime shows.
+    """
     if not isinstance(side, Side):
         return GraphSide(traced=side(case, folder), folder=str(folder), layers=True)
     opened = side.opened
-    if opened.graph is not None and not opened.form.channels_last:
+    if opened.is_onnx or (opened.graph is not None and not opened.form.channels_last and not shown):
         return GraphSide(str(opened.graph), str(side.inputs))
     traced = opened.worker.ask(TraceNodes(str(side.inputs), case, str(folder)))
     return GraphSide(traced=traced, folder=str(folder))

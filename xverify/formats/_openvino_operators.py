@@ -49,12 +49,9 @@ def _same(w: Writer, node: Any) -> str:
 @translation("FakeQuantize")
 def _fake_quantize(w: Writer, node: Any) -> str:
     grid, rank = Grid.of(node), len(w.shape(node.output(0)))
-    value = w.given(node, 0)
-    if (
-        node.input_value(0).get_node().get_type_name() == "Constant"
-    ):  # so that the weight is a constant that is quantised
-        within = np.clip(held(node.input_value(0)), grid.low, grid.high)
-        value = w.array(within, dtype_of(node.input_value(0)), f"{value}/within")
+    value, port = w.given(node, 0), node.input_value(0)
+    if port.get_node().get_type_name() == "Constant":  # a weight, which stays a constant that is quantised
+        value = w.array(np.clip(held(port), grid.low, grid.high), dtype_of(port), f"{value}/within")
     elif grid.most < np.iinfo(np.uint8).max:
         value = w.add("Max", value, w.array(grid.low, np.float32))
         value = w.add("Min", value, w.array(grid.high, np.float32))
