@@ -16,11 +16,12 @@ import numpy as np
 
 from xverify.errors import WeightsError
 
+from .folding_proposals import Sides, folding
 from .layout import Shape
 from .moves import read
 
 MOST_PARTS = 4  # layers that are tried as the parts of one
-MOST_LINES = 6  # lines in a message
+MOST_LINES = 12  # lines in a message
 MOST_NUMBERS = 8  # in a name
 MOST_LAYERS = 12  # layers of one parent among which parts are searched
 
@@ -57,22 +58,32 @@ class Side:
         yield from (layers[:MOST_LAYERS] for layers in parents.values() if len(layers) > 1)
 
 
-def advice(unexpected: Mapping[str, Shape], missing: Mapping[str, Shape], table: str) -> str:
+def advice(
+    unexpected: Mapping[str, Shape],
+    missing: Mapping[str, Shape],
+    table: str,
+    fitting: Mapping[str, tuple[str, Shape]] | None = None,
+) -> str:
     """A clause with the lines to write; "" where none fits.
 
     unexpected: the weights of the reference that have no place in the port. missing: the weights of the port that get no values,
         by its own names. A weight of another shape is in both. table: the port's table in names.toml.
+    fitting: the port's other weights, name -> (name in the reference, shape).
     """
-    mine, theirs = Side.of(missing), Side.of(unexpected)
+    folded = folding(Sides(unexpected, missing, fitting or {}))
+    mine = Side.of({name: shape for name, shape in missing.items() if name not in folded.mine})
+    theirs = Side.of({name: shape for name, shape in unexpected.items() if name not in folded.theirs})
     found = [_by_names(options) for options in _options(mine, theirs) if options]
-    if not found:
+    if not (found or folded.lines):
         return ""
     several = any(len(options) > 1 for options in found)
-    lines = [line for options in found for option in options for line in option]
+    lines = [*folded.lines, *(line for options in found for option in options for line in option)]
     shown = "; ".join(f'"{key}" = {_written(value)}' for key, value in lines[:MOST_LINES])
     more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
     says = "several lines fit, and the shapes do not tell which is right" if several else "the shapes fit with"
-    return f"{says}, in names.toml under [{table}.stored]: {shown}{more}"
+    order = "; layers of one shape are taken in their order" if folded.in_order else ""
+    eps = "; add eps = … where a batch norm has another one than 1e-5" if folded.lines else ""
+    return f"{says}, in names.toml under [{table}.stored]: {shown}{more}{order}{eps}"
 
 
 def _options(mine: Side, theirs: Side) -> Iterator[list[tuple[Lines, bool]]]:

@@ -26,6 +26,8 @@ class Piece:
     places: the place, among the port's channels, of each of these channels. rows: their numbers in the reference's layer.
     inputs: the place, among the port's input channels, of each of the reference's; None where the order is the same.
     spatial: whether the weight has axes of space, as that of a convolution.
+    folded: whether the reference's layer is a batch norm that the port's has in its weights. What is given to the batch norm is
+        then no tensor of the port.
     """
 
     own: str
@@ -34,6 +36,7 @@ class Piece:
     rows: Array
     inputs: Array | None = None
     spatial: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class Channels:
     """The layers of a port that compute layers of the reference in another form.
 
     own: names of the port's layers whose weights are stored otherwise.
-    pieces: layer of the reference -> what computes it; it has no layer whose channels are not known.
+    pieces: layer of the reference -> what computes it; it has no layer whose channels are not known. A layer of the port with a
+        batch norm in its weights computes this batch norm.
     """
 
     own: frozenset[str] = frozenset()
@@ -50,6 +54,10 @@ class Channels:
     def made_by(self, own: str) -> set[str]:
         """The layers of the reference of which a layer of the port computes channels."""
         return {name for name, pieces in self.pieces.items() if own in {piece.own for piece in pieces}}
+
+    def elsewhere(self, own: str, name: str) -> bool:
+        """Whether a layer of the port only stands in the place of a batch norm, which another one computes. name: canonical."""
+        return own not in self.own and any(piece.folded for piece in self.pieces.get(name, ()))
 
 
 def channels(arrangement: Arrangement) -> Channels:
@@ -67,7 +75,17 @@ def channels(arrangement: Arrangement) -> Channels:
         for piece in _pieces(arrangement, layer, weights):
             pieces[piece.name].append(piece)
     whole = {name: tuple(found) for name, found in pieces.items() if _is_whole(arrangement, name, found)}
-    return Channels(frozenset(changed), whole)
+    return Channels(frozenset(changed), whole | dict(_folded(arrangement, changed)))
+
+
+def _folded(arrangement: Arrangement, changed: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, tuple[Piece, ...]]]:
+    """The batch norms that layers of the port have in their weights, each with this layer."""
+    for layer, weights in changed.items():
+        shapes = {own.rpartition(".")[2]: arrangement.own_shapes[own] for own in weights}
+        norm = next((arrangement.moves[own].batch_norm for own in weights), "")
+        if norm and set(shapes) == set(KINDS):
+            order = np.arange(shapes["bias"][0])
+            yield norm, (Piece(layer, norm, order, order, spatial=len(shapes["weight"]) > 2, folded=True),)
 
 
 def _is_whole(arrangement: Arrangement, name: str, pieces: Sequence[Piece]) -> bool:

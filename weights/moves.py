@@ -99,7 +99,7 @@ class Move:
             if not texts or not texts[-1].isdigit():
                 raise WeightsError('item = "*" needs a number in the place of the last * of the name')
             item = int(texts[-1])
-        return replace(self, parts=tuple(parts), item=item)
+        return replace(self, parts=tuple(parts), item=item, batch_norm=filled(self.batch_norm, texts))
 
     def make(self, read: Callable[[str], Array]) -> Array:
         """Make the port's weight. read: function that returns a weight of the reference. Raises WeightsError where it cannot."""

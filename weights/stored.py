@@ -137,10 +137,10 @@ def _likely_layers(stored: Stored, norm: BatchNorm) -> list[tuple[str, str, int]
         if bias and math.prod(shape_of(stored.arrays, bias)) != channels:
             continue  # the channels of the batch norm are what the layer is given
         found += [(name, bias, axis) for axis in axes]
-    return sorted(found, key=lambda each: _unlike(each[0], norm.name))[:LIKELY]
+    return sorted(found, key=lambda each: unlike(each[0], norm.name))[:LIKELY]
 
 
-def _unlike(layer: str, norm: str) -> tuple[int, int]:
+def unlike(layer: str, norm: str) -> tuple[int, int]:
     """How little the name of a layer is like that of a batch norm: by the module they are in, and by the last number."""
     paths = [re.split(r"[./]", layer)[:-1], re.split(r"[./]", norm)]
     common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*(path[:-1] for path in paths))))

@@ -263,9 +263,34 @@ def test_a_port_may_hold_other_values_of_the_same_model(xverify, tmp_path):
     assert weights["changed"] == {"torch_port:eager": ["conv.weight with bn", "conv.bias with bn", "norm.weight + 1"]}
     assert weights["absent"] == {"torch_port:eager": ["taps"]}
     assert weights["folded_digests"]["torch_port:eager"] == row["weights_digest"] != weights["digest"]
-    assert {"norm", "fc"} <= {layer["layer"] for layer in row["error"]["layers"]["layers"]}
+    assert {"bn", "norm", "fc"} <= {layer["layer"] for layer in row["error"]["layers"]["layers"]}
     assert "holds 3 weights with other values than the reference, as names.toml says (conv.weight with bn" in told(done)
     assert "has no place for weights of the reference, as names.toml says (taps)" in told(done)
+
+
+FUSED = PLAIN.replace(", None", ", nn.Identity()").replace("self.conv(x)", "self.bn(self.conv(x))")
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [((" + 1e-6)", " + 1e-6)"), ""), (("self.conv(x)", "self.conv(x.flip(-1))"), "bn"),
+     (("self.bn(self.conv(x))", "2 * self.bn(self.conv(x))"), "fc")],
+    ids=["right", "before it", "behind it"],
+)  # fmt: skip
+def test_a_folded_batch_norm_is_judged_where_an_identity_is_in_its_place(xverify, tmp_path, change, wrong):
+    assert FUSED.count("nn.Identity()") == FUSED.count("self.bn(self.conv(x))") == FUSED.count(change[0]) == 1
+    done = ran(xverify, folder(tmp_path / "port", VALUES, FUSED.replace(*change), NORMED, IMAGES))
+    layers = done.row("torch_port:eager")["error"]["layers"]["layers"]
+    assert "bn" in {layer["layer"] for layer in layers}
+    assert [layer["layer"] for layer in layers if layer["verdict"] != "EQUAL"][:1] == [wrong] * bool(wrong)
+
+
+def test_the_lines_of_a_folded_batch_norm_are_proposed(xverify, tmp_path):
+    names = VALUES.replace('"conv" = { of = "conv", batch_norm = "bn" }', "")
+    done = ran(xverify, folder(tmp_path / "port", names, PLAIN, NORMED, IMAGES))
+    assert done.code == 3, done.out + done.err
+    line = 'in names.toml under [torch_port.stored]: "conv" = { of = "conv", batch_norm = "bn" }; add eps = …'
+    assert line in done.row("torch_port:eager")["reason"]
 
 
 @pytest.mark.parametrize(

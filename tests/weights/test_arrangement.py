@@ -181,6 +181,18 @@ def test_a_layer_whose_channels_are_not_known_is_left_out(table, own, reference)
     assert found.own
 
 
+def test_a_layer_with_a_batch_norm_in_its_weights_computes_the_batch_norm():
+    table = {"b.*.conv": {"of": "l.*.conv", "batch_norm": "l.*.bn"}}
+    own = {"b.1.conv.weight": (4, 3, 2, 2), "b.1.conv.bias": (4,)}
+    found = channels(arrange(table, own, {"l.1.conv.weight": (4, 3, 2, 2), "l.1.conv.bias": (4,)}, PLACE))
+    assert found.made_by("b.1.conv") == {"l.1.bn"}
+    (piece,) = found.pieces["l.1.bn"]
+    assert (list(piece.places), piece.spatial, piece.folded) == ([0, 1, 2, 3], True, True)
+    assert found.elsewhere("b.1.bn", "l.1.bn")
+    assert not found.elsewhere("b.1.conv", "l.1.bn")
+    assert not found.elsewhere("b.1.norm", "l.1.norm")
+
+
 def test_a_model_that_stores_nothing_otherwise_has_no_such_layers():
     assert not Arrangement()
     assert not channels(Arrangement()).own

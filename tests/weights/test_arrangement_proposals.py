@@ -6,9 +6,10 @@ import sys
 import pytest
 
 from xverify.errors import WeightsError
-from xverify.weights.arrangement import arrange
+from xverify.weights.arrangement import arrange, read_table
 from xverify.weights.arrangement_proposals import advice
 from xverify.weights.canonical import check_shapes
+from xverify.weights.changes import changes
 
 
 def layers(blocks, *sizes):
@@ -61,6 +62,63 @@ def test_lines_that_fit_are_proposed_and_work(unexpected, missing, wanted):
     assert text.startswith("the shapes fit with, in names.toml under [port.stored]: ")
     assert parsed(text) == wanted
     arrange(wanted, missing, unexpected, "names.toml")  # it raises an error where they do not fit
+
+
+def norms(*names, size=4):
+    """The weights of batch norms."""
+    kinds = ("weight", "bias", "running_mean", "running_var")
+    return {f"{name}.{kind}": (size,) for name in names for kind in kinds} | {
+        f"{name}.num_batches_tracked": () for name in names
+    }
+
+
+IMAGE = (4, 4, 3, 3)
+
+
+def folded(layer, norm, **more):
+    return {"of": layer, "batch_norm": norm, **more}
+
+
+@pytest.mark.parametrize(
+    ("unexpected", "missing", "fitting", "wanted"),
+    [
+        (norms("l.0.bn1", "l.1.bn1", "l.0.bn2", "l.1.bn2"), {f"l.{i}.conv{k}.bias": (4,) for i in (0, 1) for k in (1, 2)},
+         {f"l.{i}.conv{k}.weight": IMAGE for i in (0, 1) for k in (1, 2)},
+         {"l.*.conv1": folded("l.*.conv1", "l.*.bn1"), "l.*.conv2": folded("l.*.conv2", "l.*.bn2")}),
+        (norms("f.1", "f.4"), {"f.3.bias": (4,)}, {"f.0.weight": IMAGE, "f.0.bias": (4,), "f.3.weight": IMAGE, "f.6.weight": IMAGE},
+         {"f.0": folded("f.0", "f.1"), "f.3": folded("f.3", "f.4")}),
+        (norms("l.0.bn"), {"l.0.conv.bias": (4,), "l.1.conv.bias": (4,)}, {f"l.{i}.conv.weight": IMAGE for i in (0, 1)},
+         {"l.0.conv": folded("l.0.conv", "l.0.bn")}),
+        (norms("bn"), {"up.bias": (4,)}, {"up.weight": (5, 4, 3, 3)}, {"up": folded("up", "bn", axis=1)}),
+        ({"b1.conv.weight": IMAGE, "b2.conv.weight": IMAGE, **norms("b1.bn", "b2.bn")},
+         {f"b.{i}.c.{kind}": shape for i in (0, 1) for kind, shape in (("weight", IMAGE), ("bias", (4,)))}, {},
+         {"b.0.c": folded("b1.conv", "b1.bn"), "b.1.c": folded("b2.conv", "b2.bn")}),
+    ],
+    ids=["in every block", "in a list, one with a bias", "in one block alone", "transposed", "of other names"],
+)  # fmt: skip
+def test_batch_norms_that_are_folded_are_proposed(unexpected, missing, fitting, wanted):
+    text = advice(unexpected, missing, "port", {name: (name, shape) for name, shape in fitting.items()})
+    lines, *notes = re.split(r"; (?=add|layers of)", text)
+    assert parsed(lines) == wanted
+    assert notes[-1] == "add eps = … where a batch norm has another one than 1e-5"
+    assert ("layers of one shape are taken in their order" in notes) == ("b.0.c" in wanted)
+    reference = unexpected | fitting
+    for change in changes(read_table(wanted, "names.toml"), reference, "names.toml"):
+        reference[change.name] = change.shape
+    arrange(wanted, missing | fitting, reference, "names.toml")  # it raises an error where they do not fit
+
+
+@pytest.mark.parametrize(
+    ("missing", "fitting"),
+    [
+        ({"conv.bias": (4,), **norms("norm")}, {"conv.weight": IMAGE}),  # the port has a batch norm of another name
+        ({"conv.bias": (5,)}, {"conv.weight": (5, 4, 3, 3)}),
+        ({}, {"conv.weight": IMAGE}),
+    ],
+)
+def test_no_batch_norm_is_folded_where_none_is_left_out_or_none_fits(missing, fitting):
+    text = advice(norms("bn"), missing, "port", {name: (name, shape) for name, shape in fitting.items()})
+    assert "batch_norm" not in text
 
 
 def test_several_lines_that_fit_are_all_shown():

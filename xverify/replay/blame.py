@@ -79,7 +79,11 @@ class Blame:
         """
         for first, each in enumerate(self.skipped):
             if self._never_called(each) or self._passed_on(each, given, layer):
-                unrun = (other.layer for other in self.skipped[first:] if self.recorded[other.layer] <= other.call)
+                unrun = (
+                    other.layer
+                    for other in self.skipped[first:]
+                    if self.recorded[other.layer] <= other.call and not self._unknown(other.layer)
+                )
                 names = list(dict.fromkeys((each.layer, *unrun)))
                 self.skipped.clear()
                 others = f", and neither did the {len(names) - 1} after it, up to `{names[-1]}`" if names[2:] else ""
@@ -89,9 +93,16 @@ class Blame:
                 return [place.incomparable(f"did not run{again}{others}: the port never calls it")]
         return []
 
+    def _has_weights(self, layer: str) -> bool:
+        return any(True for _ in self.models.layers[layer].parameters())
+
+    def _unknown(self, layer: str) -> bool:
+        """Whether a layer may run without being seen: its weights are in another layer, or used by a function."""
+        return self._has_weights(layer) and layer not in self.capture.watched
+
     def _never_called(self, each: _Skipped) -> bool:
-        has_weights = any(True for _ in self.models.layers[each.layer].parameters())
-        return has_weights and each.layer in self.capture.watched and self.recorded[each.layer] <= each.call
+        watched = self._has_weights(each.layer) and not self._unknown(each.layer)
+        return watched and self.recorded[each.layer] <= each.call
 
     def _passed_on(self, each: _Skipped, given: Sequence[Tensor], layer: nn.Module | None) -> bool:
         """Whether the next layer was given what this layer is given."""

@@ -67,7 +67,7 @@ class CallSplitter:
         joined = replace(
             first,
             name=name,
-            inputs=tuple(self._in_order(file, order) for file in first.inputs),
+            inputs=() if pieces[0].folded else tuple(self._in_order(file, order) for file in first.inputs),
             outputs=(outputs,),
             # The gradient of an input is the sum over all layers that the port computes at once.
             input_gradients=tuple(

@@ -104,9 +104,13 @@ class State:
         return canonical.Changed(whole, {self.canonical_names.get(name, name): name for name in whole})
 
     def layer_names(self) -> dict[str, str]:
-        """The framework's own name -> canonical name of every layer; LABEL stands before a layer that is stored otherwise."""
+        """The framework's own name -> canonical name of every layer; LABEL stands before a layer that is stored otherwise.
+
+        What stands in the place of a batch norm that is folded into another layer, such as an identity, is left out.
+        """
         names = rename_layers(self.framework.layers(self.model), self.names)
-        return {own: LABEL + own if own in self.channels.own else name for own, name in names.items()}
+        kept = {own: name for own, name in names.items() if not self.channels.elsewhere(own, name)}
+        return {own: LABEL + own if own in self.channels.own else name for own, name in kept.items()}
 
     def computed_by(self, own: str, name: str) -> set[str]:
         """The layers of the reference that a layer computes. own, name: as in ``layer_names``."""
@@ -140,7 +144,8 @@ class State:
         """Lines for names.toml with which the weights fit, as a clause; "" for none. extra, missing: canonical name -> shape."""
         own = {name: own for own, name in self._others.items()}
         mine = {own[name]: shape for name, shape in missing.items() if name in own}
-        return proposals.advice(extra, mine, self.source.table)
+        fitting = {each: (name, self.shapes[name]) for name, each in own.items() if name not in missing}
+        return proposals.advice(extra, mine, self.source.table, fitting)
 
     def _advice_on_axes(self, name: str, shape: tuple[int, ...]) -> str:
         """What to declare about a weight that should have this shape. name: canonical."""
