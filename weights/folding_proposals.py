@@ -112,7 +112,8 @@ def _lines(hosts: Mapping[str, Host], sides: Sides) -> Iterator[tuple[str, Any]]
     for norm, host in hosts.items():
         names = (host.own, host.layer, norm)
         axis = "" if host.weight[0] == host.channels else "1"
-        groups[(*_starred(names), axis)].append(names)
+        key = (*_starred(names), axis)
+        groups[key].append(names)
     own = {name.rpartition(".")[0] for name in (*sides.missing, *sides.fitting)}
     theirs = {name.rpartition(".")[0] for name in sides.unexpected} | {
         name.rpartition(".")[0] for name, _ in sides.fitting.values()
