@@ -14,7 +14,8 @@ framework. Its faults.toml has
     new = "b2=0.999"
     at = "update"          # regular expression of the first check that fails, with its step and what differs: a weight, a loss, an
                            # optimizer or a part of the state
-    says = "beta2 0.999"   # regular expression of the true explanation; none may be given when it is left out
+    says = "beta2 0.999"   # regular expression of the true explanation, at this check or at the first one that fails in a later
+                           # step; none may be given when it is left out
     steps = 20             # optional: the fault does not show in three steps, but in so many
     hidden = "why"         # optional: why the fault changes no loss, no weight and no state; its row must be EQUAL
 
@@ -93,12 +94,12 @@ def judge_fault(error: Error, training: Training, fault: Fault) -> tuple[Counter
     caught = error.verdict.fails
     if fault.hidden:
         return counts, ["hidden, and caught"] if caught else []
-    first = training.first
-    if not caught or first is None:
+    texts = [f"{check.label}: {check.says}" for check in training.told]
+    if not caught or not texts:
         return counts + Counter(missed=1), ["missed"]
-    text = f"{first.label}: {first.says}"
-    placed, rightly = bool(re.search(fault.at, text)), bool(fault.says and re.search(fault.says, text))
-    wrongly = "" if rightly else explanation(text)
+    placed = bool(re.search(fault.at, texts[0]))
+    rightly = bool(fault.says) and any(re.search(fault.says, text) for text in texts)
+    wrongly = "" if rightly else "; ".join(filter(None, map(explanation, texts)))
     counts.update(caught=1, placed=int(placed), rightly=int(rightly), wrongly=int(bool(wrongly)))
     counts.update(none=int(not rightly and not wrongly))
     wrong = [] if placed else [f"placed elsewhere than at {fault.at}"]

@@ -197,12 +197,14 @@ def test_the_command_line_catches_all_cheats(xverify, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["forward", "recipe"])
+@pytest.mark.parametrize(
+    ("name", "task"), [("torch", "forward"), ("torch", "recipe"), ("torch", "own"), ("jittor", "own")]
+)
 @pytest.mark.timed
-def test_a_loop_by_hand_runs_beside_the_harness(monkeypatch, task):
-    pytest.importorskip("torch")
+def test_a_loop_by_hand_runs_beside_the_harness(monkeypatch, name, task):
+    pytest.importorskip(name)
     monkeypatch.setattr(overhead, "PROCESSES", 1)
-    check = overhead.compare_with_loop("torch", "mlp", task, ())
+    check = overhead.compare_with_loop(name, "mlp", task, ())
     assert check.passed is not None, check
     assert check.found.startswith("ratio ")
 

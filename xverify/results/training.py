@@ -179,6 +179,14 @@ class Training:
         return next(iter(broken or drifting), None)
 
     @property
+    def told(self) -> tuple[Check, ...]:
+        """The checks of which a report tells what they say: ``first``, and the first one of a later step that fails."""
+        first = self.first
+        if first is None:
+            return ()
+        return first, *[check for check in self.checks if check.verdict.fails and check.step > first.step][:1]
+
+    @property
     def differences(self) -> tuple[str, ...]:
         """The names of the known differences of the framework."""
         return tuple(dict.fromkeys(check.difference for check in self.checks if check.difference))

@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from ..messages import Block, Load, Prepare, Start, Warm
+from ..messages.own_step import PrepareOwnStep
 from ..messages.training import PrepareTraining
 from ..reference.build import build_question
 from ..weights import npz
@@ -36,12 +37,14 @@ from ..workload.spec import find_model
 
 # Short calls show the overhead of a call. Long training steps do not: on steps of convolutional networks the harness was 0.6% to
 # 2.6% faster than the loop by hand in some processes, and as fast in others, for an unknown reason.
-CASES = (("mlp", "forward"), ("resnet50", "forward"), ("mlp", "train"), ("mlp", "recipe"))
-ITEMS = {"forward": 1, "train": 32, "recipe": 32}
+CASES = (("mlp", "forward"), ("resnet50", "forward"), ("mlp", "train"), ("mlp", "recipe"), ("mlp", "own"))
+ITEMS = {"forward": 1, "train": 32, "recipe": 32, "own": 32}
+FOLDERS = {"own": Path(__file__).parent / "own"}  # of the model of a task, where the zoo has no such one
 PARTS, LIMIT = 2, 1.0  # of the task "recipe": micro-batches of a step, and the largest norm of all gradients
 OPTIMIZERS = {
     "train": optimizer("sgd"),
     "recipe": optimizer("adamw", recipe=Recipe(clip_norm=LIMIT, accumulate=PARTS)),
+    "own": optimizer("adamw"),  # the model file has its own, and this one is not used
 }
 LEAST_PAIRS, SECONDS = 30, 10.0  # as many pairs as fit into this time, and at least LEAST_PAIRS
 # Seconds. Other load of the machine changes slowly, so many short pairs cancel it. What a block adds once, some 20 µs, is a
@@ -194,6 +197,31 @@ def jittor_recipe(learner: Any, *batch: Any) -> Loop:
     return loop
 
 
+def torch_own(call: Any, batch: Any) -> Loop:
+    """Training steps that a model file makes itself, with torch."""
+    step = inspect.getclosurevars(call).nonlocals["step"]  # with the same model and state
+    return plain(step.function, step.model, step.state, batch)
+
+
+def jittor_own(call: Any, batch: Any) -> Loop:
+    """Training steps that a model file makes itself, with Jittor."""
+    import jittor
+
+    bound = inspect.getclosurevars(call).nonlocals["step"]  # with the same model and state
+    step, model, state = bound.function, bound.model, bound.state
+
+    def loop(rerun: int) -> float:
+        jittor.sync_all(True)
+        start = time.perf_counter()
+        for _ in range(rerun):
+            step(model, state, batch)
+            jittor.sync_all()
+        jittor.sync_all(True)
+        return time.perf_counter() - start
+
+    return loop
+
+
 # Framework -> the mode that its loops are written for.
 MODES = {"torch": "eager", "jittor": "eager", "tensorflow": "graph", "onnxruntime": "all"}
 # Task -> framework -> the function that makes the loop.
@@ -201,23 +229,26 @@ BY_TASK: dict[str, dict[str, Callable[..., Loop]]] = {
     "forward": {"torch": torch, "jittor": jittor, "tensorflow": plain, "onnxruntime": onnxruntime},
     "train": {"torch": torch_training, "jittor": jittor_training, "tensorflow": tensorflow_training},
     "recipe": {"torch": torch_recipe, "jittor": jittor_recipe, "tensorflow": tensorflow_training},
+    "own": {"torch": torch_own, "jittor": jittor_own, "tensorflow": plain},
 }
 
 
 def measure(name: str, model: str, threads: int, space: Path, task: str) -> dict[str, list[float]]:
     """Seconds per call of each block, in pairs."""
     write, mode = BY_TASK[task][name], MODES[name]
-    session, folder = Session(), find_model(model)
+    session, folder = Session(), find_model(FOLDERS.get(task, model))
 
     session.ask(Start(name, threads, "cpu"))
     onnx = space / "model.onnx"
-    built = session.ask(build_question(folder, name, onnx if onnx.exists() else None))
+    built = session.ask(build_question(folder, name, onnx if onnx.exists() else None, trains=task in FOLDERS))
     npz.save_file(probe.weights(built.shapes, 0), space / "weights.npz")
     session.ask(Load(str(space / "weights.npz")))
     if task in OPTIMIZERS:
         npz.save_file(data.synthetic(folder.spec, ITEMS[task], seed=0, cases=1).arrays, space / "inputs.npz")
-        session.ask(PrepareTraining(str(space / "inputs.npz"), mode, OPTIMIZERS[task], match=False))
-        loop = write(session.training.learner, *session.state.cases[0])
+        question = PrepareTraining(str(space / "inputs.npz"), mode, OPTIMIZERS[task], match=False)
+        session.ask(PrepareOwnStep(question) if task in FOLDERS else question)
+        call = session.state.call if task in FOLDERS else session.training.learner
+        loop = write(call, *session.state.cases[0])
     else:
         npz.save_file(probe.inputs(folder.spec, ITEMS[task], seed=0, cases=1), space / "inputs.npz")
         session.ask(Prepare(str(space / "inputs.npz"), mode))

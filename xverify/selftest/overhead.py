@@ -25,7 +25,12 @@ OVERHEAD, OVERHEAD_SECONDS = 0.005, 2e-6  # accepted difference: relative, or in
 # result is not accepted, as many are added, up to MOST_PROCESSES.
 PROCESSES = 3
 MOST_PROCESSES = 12
-TITLES = {"forward": "", "train": ", training", "recipe": ", training with clipping and two micro-batches"}
+TITLES = {
+    "forward": "",
+    "train": ", training",
+    "recipe": ", training with clipping and two micro-batches",
+    "own": ", a train_step with clipping and two micro-batches",
+}
 
 
 @dataclass(frozen=True)

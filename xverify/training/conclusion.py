@@ -30,10 +30,9 @@ def training_error(training: Training, distance: Distance, coverage: Coverage) -
     verdict = Verdict.worst(
         [verdict, *(each.verdict for each in drifting), *(OF_END_LOSSES[each.verdict] for each in ends)]
     )
-    first, reason = training.first, None
-    if first is not None:
-        after = [check for check in training.checks if check.verdict.fails and check.step > first.step][:1]
-        reason = "; ".join(f"{each.name}, step {each.step}: {each.says}" for each in (first, *after))
+    reason = None
+    if training.told:
+        reason = "; ".join(f"{each.name}, step {each.step}: {each.says}" for each in training.told)
     elif training.differences:
         reason = "; ".join(dict.fromkeys(check.says for check in training.checks if check.difference))
     elif any(curve.says for curve in training.curves):

@@ -77,7 +77,9 @@ class OwnStepSession(Group):
         layouts = {**self.state.inputs, **self.state.targets}
         now = {name: self.state.runner.to_numpy(tensor, layouts[name]) for name, tensor in batch.items()}
         differs = (not np.array_equal(now[name], array) for name, array in zip(layouts, arrays))
-        return any(getattr(tensor, "requires_grad", False) for tensor in batch.values()) or any(differs)
+        new = named_batch(self.state, arrays)  # a new tensor of Jittor requires a gradient
+        requires = [[getattr(each, "requires_grad", False) for each in some.values()] for some in (batch, new)]
+        return requires[0] != requires[1] or any(differs)
 
     def take(self, request: messages.TakeOwnSteps) -> OwnStepsTaken:
         """Make a step from the weights of each file. The timed step then has the state that these steps leave."""

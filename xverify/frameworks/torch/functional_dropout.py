@@ -25,13 +25,15 @@ def _off(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
     return input
 
 
+OFF: Mapping[str, Callable[..., Tensor]] = dict.fromkeys(FUNCTIONS, _off)
+
+
 def _put(functions: Mapping[str, Callable[..., Tensor]]) -> None:
-    for name, function in functions.items():
-        setattr(F, name, function)
+    vars(F).update(functions)  # at once: timed steps do it
 
 
 def _restore() -> None:
-    _put(ORIGINALS if not _models else dict.fromkeys(FUNCTIONS, _off))
+    _put(OFF if _models else ORIGINALS)
 
 
 def switch_off(model: torch.nn.Module) -> None:
@@ -60,19 +62,22 @@ def switched_on() -> Iterator[None]:
 @contextmanager
 def of_modules_off() -> Iterator[None]:
     """Within the context, FUNCTIONS drop nothing where a module calls them, and do what they say where other code does."""
-
-    def choosing(name: str) -> Callable[..., Tensor]:
-        def run(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-            return input if _in_module() else ORIGINALS[name](input, p, training, inplace)
-
-        run.__name__ = name
-        return run
-
-    _put({name: choosing(name) for name in FUNCTIONS})
+    _put(OFF_IN_MODULES)
     try:
         yield
     finally:
         _restore()
+
+
+def _off_in_modules(name: str) -> Callable[..., Tensor]:
+    def run(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        return input if _in_module() else ORIGINALS[name](input, p, training, inplace)
+
+    run.__name__ = name
+    return run
+
+
+OFF_IN_MODULES: Mapping[str, Callable[..., Tensor]] = {name: _off_in_modules(name) for name in FUNCTIONS}
 
 
 def _in_module() -> bool:
