@@ -29,7 +29,7 @@ def side(name, values, start=None):
     return Side(name, tuple(values), arrays(values), arrays(values if start is None else start))
 
 
-def compared(own, right, own_before=None, right_before=None, fused=None, noise=UNIT, multiples=None):
+def compared(own, right, own_before=None, right_before=None, fused=None, noise=UNIT, multiples=None, own_weight=None):
     """The comparison of two states: entry -> array."""
     own_before, right_before = (
         own if own_before is None else own_before,
@@ -43,6 +43,7 @@ def compared(own, right, own_before=None, right_before=None, fused=None, noise=U
             right_before=arrays(right_before),
             noise=arrays({each: noise * np.abs(np.asarray(array, np.float64)) for each, array in right.items()}),
             weights={"after/w": AFTER, "change/w": AFTER - WEIGHT},
+            own_weight={"w": AFTER if own_weight is None else own_weight}.get,
             fused=fused or {},
             multiples={} if multiples is None else multiples,
         )
@@ -71,6 +72,13 @@ def test_two_values_with_one_start_are_not_guessed():
     check = found.check(0, {})
     assert check.verdict == "UNTESTED"
     assert "nothing of it is compared" in check.says
+
+
+def test_a_decay_is_that_of_the_weights_of_the_port_itself():
+    """Rounding may change a step of Adam by more than the formula of an average is off."""
+    own = AFTER + 1e-4 * np.random.default_rng(1).normal(size=AFTER.shape)
+    found = compared({EMA: average(0.5, own)}, {EMA: average(0.9)}, {EMA: WEIGHT}, {EMA: WEIGHT}, own_weight=own)
+    assert "it behaves as decay 0.5; the reference's is 0.9" in found.check(0, {}).says
 
 
 def test_another_shape_is_said():

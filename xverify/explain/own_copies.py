@@ -13,13 +13,19 @@ from torch import nn
 from ..float64.own_step import Optimizers
 from ..float64.replaced import replaced
 from .own_mistake import Case, Mistake
+from .own_recording import norms
+from .own_statistics import BIASED, with_biased_variance
+from .own_updates import all_of
 
 
-def copies(_case: Case) -> Iterator[Mistake]:
+def copies(case: Case) -> Iterator[Mistake]:
     """Calls of the model where torch.py calls a copy of it, such as a target network or a frozen reference."""
     says = "the step computes with the model itself where torch.py computes with a copy of it, which its state holds"
-    yield Mistake("copy", says, partial(_itself, False))
-    yield Mistake("copy", f"{says}, and lets the gradient through", partial(_itself, True))
+    for more, through in (("", False), (", and lets the gradient through", True)):
+        yield Mistake("copy", f"{says}{more}", partial(_itself, through))
+        if norms(case.model):
+            change = all_of(with_biased_variance, partial(_itself, through))
+            yield Mistake("copy", f"{says}{more}, and {BIASED}", change)
 
 
 @contextmanager

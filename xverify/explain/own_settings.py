@@ -101,13 +101,18 @@ def _formulas(name: str, optimizer: Any) -> Iterator[Mistake]:
     if "betas" in group:
         says = f"{the(name)} does not correct the bias of its moments"
         yield Mistake("bias correction", says, partial(with_settings, [name], _uncorrected))
-        is_nadam = type(optimizer).__name__ == "NAdam"
-        other, called = (torch.optim.Adam, "Adam") if is_nadam else (torch.optim.NAdam, "Nadam")
-        says = f"{the(name)} is {called}; torch.py has {type(optimizer).__name__}"
-        yield Mistake("optimizer", says, partial(_as, name, other))
+        yield from _other_optimizers(name, type(optimizer).__name__)
     if group.get("momentum") and "nesterov" in group:
         says = f"{the(name)} multiplies the gradient by the learning rate before the momentum, and not after it"
         yield Mistake("rate in momentum", says, partial(_rate_in_momentum, name))
+
+
+def _other_optimizers(name: str, right: str) -> Iterator[Mistake]:
+    """Another optimizer with two betas. That of Adam with its decay coupled or decoupled is listed before."""
+    others = {"NAdam": ("Adam",), "Adam": ("NAdam",), "AdamW": ("NAdam",)}.get(right, ("AdamW", "Adam", "NAdam"))
+    for other in others:
+        says = f"{the(name)} is {other.replace('NA', 'Na')}; torch.py has {right}"
+        yield Mistake("optimizer", says, partial(_as, name, getattr(torch.optim, other)))
 
 
 def _uncorrected(group: dict[str, Any], step: int) -> Mapping[str, Any]:

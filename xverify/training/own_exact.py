@@ -15,6 +15,7 @@ from .own_step import Weights
 
 # Known differences in the place of eps, which are a small part of what differs beside another mistake.
 PLACES_OF_EPS = (("eps-hat",), ("eps-inside",))
+CLIP_EPS = "clip eps"  # of the clipping, and not of an optimizer
 GIVEN = "given"  # folder in that of a subject's worker
 EXACT, NOISE = "own-exact-{}.npz", "own-noise-{}.npz"  # files of float64.own_truth, in a module that needs no torch
 
@@ -49,11 +50,16 @@ class ExactSteps:
 
 @dataclass(frozen=True)
 class Beside:
-    """A step of a subject beside an exact one. weights: its parameters after the step."""
+    """A step of a subject beside an exact one. weights: its parameters after the step.
+
+    rival: the exact steps with all variants of the subject's framework, where neither these nor those without explain what
+        differs: a mistake hides whether the subject has them.
+    """
 
     made: Made
     weights: Weights
     exact: ExactSteps
+    rival: ExactSteps | None = None
 
     @classmethod
     def of(cls, made: Made, exact: ExactSteps) -> Beside:
@@ -99,16 +105,18 @@ class ChangedSteps:
         """Forget the steps with the gradients of a subject, which makes its steps again."""
         self._written.pop(learner.worker.folder / GIVEN, None)
 
-    def nearest(self, beside: Beside, variants: Sequence[str]) -> Beside:
-        """The same beside steps with variants, where these explain what differs."""
-        best = beside
+    def nearest(self, beside: Beside, variants: Sequence[str], own: Sequence[str]) -> Beside:
+        """The same beside steps with variants, where these explain what differs. own: those that the subject's framework has."""
+        best, rival = beside, None
         for exact in self.with_variants(beside.exact, variants) if best.weights.failing else ():
             other = Beside.of(beside.made, exact)
+            if set(exact.variants) <= set(own) and exact.variants != (CLIP_EPS,):  # which is less than a search can see
+                rival = exact
             if exact.explains(bool(other.weights.failing), other.weights.badness < best.weights.badness):
                 best = other
             if not best.weights.failing:
                 break
-        return best
+        return replace(best, rival=rival) if best is beside else best
 
     def _write(self, base: ExactSteps, asked: tuple[str, ...]) -> ExactSteps | None:
         """Write the steps with variants; None where the steps with fewer of them are the same."""

@@ -40,7 +40,7 @@ def _question(
     reference: ReferenceSteps, taken: Path, beside: Beside, weights: Weights, place: str, factor: float | None
 ) -> ExplainOwnStep:
     """The question. factor: see ExplainOwnStep."""
-    made = beside.made
+    made, exact = beside.made, beside.rival or beside.exact
     count = made.number + AFTER
     truths = reference.truths[:count]
     nothing = set[str]().union(*(rounding_alone(of_parameters(truth.gradient_sizes)) for truth in truths))
@@ -48,9 +48,9 @@ def _question(
     return ExplainOwnStep(
         weights=reference.files[:count],
         inputs=str(reference.prepared.training),
-        taken=beside.exact.given or str(taken),
-        exact=str(beside.exact.folder),
-        plain=str(beside.exact.plain),
+        taken=exact.given or str(taken),
+        exact=str(exact.folder),
+        plain=str(exact.plain),
         names=tuple(names),
         losses=tuple({} if place == "statistics" else _both(made.all_losses[k], truth.losses) for k, truth in enumerate(truths)),
         exact_losses=tuple(dict(truth.losses) for truth in truths),
@@ -60,9 +60,9 @@ def _question(
         blamed=tuple(each.name for each in weights.blamed(made) if each.name in names),
         optimizer=made.optimizer(weights.failing[0].name) if weights.failing else "",
         factor=factor,
-        variants=beside.exact.variants,
-        given=beside.exact.given,
-        fused_parameters=dict(beside.exact.fused_parameters),
+        variants=exact.variants,
+        given=exact.given,
+        fused_parameters=dict(exact.fused_parameters),
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from .checks import MORE_ROUNDING, iterated_vectors
 from .compared import Compared, Coverage, rms, rounding_alone
 from .conclusion import training_error
 from .learner import Learner
-from .own_exact import NOISE, Beside, ExactSteps
+from .own_exact import CLIP_EPS, NOISE, Beside, ExactSteps
 from .own_explain import explaining
 from .own_made import Made, Weight, compare_gradients, of_parameters
 from .own_matching import Side
@@ -53,7 +53,7 @@ from .precision_checks import FLOAT32, judge_products, lower_than
 from .step import Distance
 
 RANDOM = "its train_step is random: two runs from one state differ in {} by {:.2g}. {}"
-EPS_HAT, CLIP_EPS = "eps-hat", "clip eps"  # known differences of optimizers in every framework, and of clipping
+EPS_HAT = "eps-hat"  # a known difference of optimizers in every framework
 KINKS = 2.0  # times the growth of the rounding: a floor that grows by more shows activations that cross their kinks
 
 
@@ -211,7 +211,7 @@ class OwnStepParity(ReferenceSteps):
         random = self._random(learner, [*beside.weights.failing, *statistics.failing], held, made)
         if random:
             return [Check("update", number, Verdict.INVALID, says=random)]
-        beside = self.changed.nearest(beside, self._variants(observed))
+        beside = self.changed.nearest(beside, self._variants(observed), observed.watched.variants)
         held, follows = self._nearest_state(learner, observed, beside, held)
         if beside.weights.failing and made.truth.precision == FLOAT32:  # other noise crosses kinks by itself
             beside = replace(beside, weights=self._beyond_kinks(beside.weights, number))
@@ -243,7 +243,7 @@ class OwnStepParity(ReferenceSteps):
             losses = replace(losses, says=f"{losses.says}; {said[0]}")
         checks = [losses, *checks] if losses_first(made, losses, update) else [*checks, losses]
         if statistics.every:
-            plain = replace(beside, exact=self.exact)
+            plain = replace(beside, exact=self.exact, rival=None)
             found = judge_statistics(made, statistics, self._explain(learner, plain, statistics, []))
             # Batch norms in inference mode make all that follows wrong.
             checks = [found, *checks] if statistics.unchanged else [*checks, found]
@@ -264,7 +264,7 @@ class OwnStepParity(ReferenceSteps):
         # The gradients are the same to the last bit, so that only what the optimizers compute of them rounds, in float32.
         made = replace(made, taken=made.watched, truth=replace(made.truth, precision=FLOAT32))
         beside = Beside.of(made, self.changed.given(learner, _file(learner, "watched")))
-        beside = self.changed.nearest(beside, self._variants(observed))
+        beside = self.changed.nearest(beside, self._variants(observed), observed.watched.variants)
         explain = self._explain(learner, beside, beside.weights, [])
         return [judge_optimizer(beside.made, beside.weights, explain, beside.exact.variants)]
 
@@ -367,6 +367,7 @@ class OwnStepParity(ReferenceSteps):
             right_before=arrays(exact, number - 1),
             noise=arrays(folder / NOISE_OF_STATE),
             weights=steps.arrays(number),
+            own_weight=lambda name: made.taken.get(f"{number}/weight/{name}"),
             fused=made.fused_parameters,
             multiples=self._multiples[learner.label],
         )

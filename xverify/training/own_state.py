@@ -6,7 +6,7 @@ Every value is read, compared and let go, so that no second copy of a state is i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,6 +37,7 @@ class States:
     own, right: the subject's and the reference's. own_before, right_before: the arrays before the step.
     noise: the rms of the noise of every value of the reference.
     weights: "after/name" and "change/name" of the exact step. fused: see ``match``.
+    own_weight: a weight after the subject's step by its name; None for one that it does not have.
     multiples: (place, kind) -> by how much what an optimizer of the subject keeps is larger; what is found is added.
     """
 
@@ -46,6 +47,7 @@ class States:
     right_before: Streamed
     noise: Arrays
     weights: Arrays
+    own_weight: Callable[[str], Array | None]
     fused: Mapping[str, tuple[str, ...]]
     multiples: dict[tuple[str, str], float]
 
@@ -188,8 +190,9 @@ class StateCompared:
         if rms(values.found_before - values.exact_before) > 100 * OWN_EQUAL * rms(values.noise):
             return ", and it differs before the step, too"
         weight, average = pair.right[0].weight, ""
-        if weight and not pair.own.kind and len(pair.right) == 1 and f"after/{weight}" in self.states.weights:
-            average = _average(values, *(self.states.weights[f"{key}/{weight}"] for key in ("after", "change")))
+        own = self.states.own_weight(weight) if weight and not pair.own.kind and len(pair.right) == 1 else None
+        if own is not None and f"after/{weight}" in self.states.weights:
+            average = _average(values, own, *(self.states.weights[f"{key}/{weight}"] for key in ("after", "change")))
         factor = 1.0 if values.stands_still else scale(values.own_change, values.change)
         return average or factor_says(factor, "its change is {} times the right one")
 
@@ -317,8 +320,11 @@ def _multiples(states: States, pairs: Sequence[Pair]) -> Iterator[tuple[tuple[st
             yield key, multiple
 
 
-def _average(values: Values, after: Array, change: Array) -> str:
-    """How an average of a weight differs from the reference's; "" where either is none. after, change: of the weight."""
+def _average(values: Values, own: Array, after: Array, change: Array) -> str:
+    """How an average of a weight differs from the reference's; "" where either is none.
+
+    own: the weight after the subject's step. after, change: of the weight in the exact step.
+    """
     if values.found_before is None or values.exact_before is None:
         return ""
     right = _share(values.change, after - values.exact_before)
@@ -326,7 +332,7 @@ def _average(values: Values, after: Array, change: Array) -> str:
         return ""
     if values.stands_still and rms(after - change - values.found_before) <= FITS * rms(change):
         return ": it is never updated, or it is updated before the weights are"
-    found = _share(values.own_change, after - values.found_before)
+    found = _share(values.own_change, own - values.found_before)
     if found is not None and abs(found - right) > SAME * abs(right):
         return f": it behaves as decay {1 - found:.4g}; the reference's is {1 - right:.4g}"
     early = _share(values.own_change, after - change - values.found_before)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from ....replay.operation import Compute, Keywords, Operation
@@ -21,6 +22,7 @@ LOSSES = {
 }  # fmt: skip
 SMOOTHINGS = (0.1, 0.0, 0.05, 0.2)
 LABELS = (0.9, 0.95, 0.8)  # what real examples are given in place of 1, where labels are smoothed on one side
+KERAS_EPS = 1e-7  # nearer to 0 and to 1, no probability in a loss of Keras is
 AVERAGES = ("mean", "sum", "batchmean")
 SAYS = {"mean": "averages", "sum": "sums up", "batchmean": "sums up and divides by the size of the batch"}
 
@@ -50,14 +52,41 @@ def losses(operation: Operation) -> Iterator[Change]:
             lowered = with_argument(operation, 1, "target", lambda y, label=label: y * label)
             yield Change("label smoothing", says, lowered)
         says = f"has the labels of its {name} exchanged: 0 for 1"
-        yield Change("labels", says, with_argument(operation, 1, "target", lambda y: 1 - y))
+        exchanged = with_argument(operation, 1, "target", lambda y: 1 - y)
+        yield Change("labels", says, exchanged)
+        says = f"has the labels of its {name} exchanged, and the other sign (the saturating loss of a generator)"
+        yield Change("labels", says, lambda args, kwargs: -exchanged(args, kwargs))
     for other in LOSSES[name]:
         yield Change(
             "another loss", f"computes {other}; the reference {name}", _other(getattr(functional, other), right)
         )
+    yield from _of_scores(operation)
     if name == "cross_entropy" and operation.args[0].dim() == 2 and len(set(operation.args[0].shape)) == 1:
         says = "transposes the scores of its cross_entropy: each column is compared, and not each row"
         yield Change("transposed", says, with_argument(operation, 0, "input", lambda x: x.T))
+
+
+def _of_scores(operation: Operation) -> Iterator[Change]:
+    """Scores that are taken for probabilities, or probabilities for scores."""
+    name, target = operation.name, operation.argument(1, "target")
+    says = f"takes the scores of its {name} for probabilities, as from_logits=False does in Keras"
+    if name == "cross_entropy":
+        twice = with_argument(operation, 0, "input", lambda x: x.softmax(1))
+        yield Change("softmax", "takes the softmax twice in its cross_entropy", twice)
+        shared = target.is_floating_point()  # Keras divides by their sum where the labels are probabilities, too
+        taken = with_argument(
+            operation, 0, "input", lambda x: _probabilities(x / x.sum(1, True) if shared else x).log()
+        )
+        yield Change("scores", says, taken)
+    elif name == "binary_cross_entropy_with_logits":
+        twice = with_argument(operation, 0, "input", torch.sigmoid)
+        yield Change("sigmoid", f"takes the sigmoid twice in its {name}", twice)
+        taken = with_argument(operation, 0, "input", lambda x: _probabilities(x).logit())
+        yield Change("scores", says, taken)
+
+
+def _probabilities(values: Tensor) -> Tensor:
+    return values.clamp(KERAS_EPS, 1 - KERAS_EPS)
 
 
 def _of_sequences(operation: Operation) -> Iterator[Change]:
