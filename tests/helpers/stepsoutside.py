@@ -170,6 +170,45 @@ def train_step(model, optimizer, batch):
 """,
 }
 
+# An optimizer of the user's own with two betas, and labels of 0 and 1.
+SIGNS = {
+    "spec": """
+from xverify import ModelSpec, TensorSpec
+SPEC = ModelSpec(
+    inputs={"x": TensorSpec(("N", 12))}, outputs={"logits": TensorSpec(("N", 5))},
+    targets={"y": TensorSpec(("N", 5), "int64", 0, 2)}, batch=16,
+)
+""",
+    "torch": START
+    + """
+class Signs(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, dict(lr=lr, betas=(0.9, 0.99), weight_decay=0.1))
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                mean = self.state[p].setdefault("mean", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(group["lr"] * mean.lerp(p.grad, 1 - group["betas"][0]).sign())
+                mean.lerp_(p.grad, 1 - group["betas"][1])
+"""
+    + NET
+    + """
+def train_state(model):
+    return Signs(model.parameters(), lr=1e-3)
+
+def train_step(model, optimizer, batch):
+    y = batch["y"].to(batch["x"].dtype)
+    loss = F.binary_cross_entropy_with_logits(model(batch["x"]), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return {"loss": loss}
+""",
+}
+SCORES, BCE = 'model(batch["x"]), y)', 'F.binary_cross_entropy_with_logits(model(batch["x"]), y)'
+
 # Kind -> its files and the mistakes of its port, as in ``stepmistakes``.
 OUTSIDE = {
     "around": (AROUND, [
@@ -213,5 +252,14 @@ OUTSIDE = {
                 "ignores the lengths of the inputs"),
         planted("plain mean", "blank=0)", "blank=0, reduction='none').mean()", "does not divide each ctc_loss by the length"),
         planted("sum", "blank=0)", "blank=0, reduction='sum')", "sums up ctc_loss, which torch.py averages"),
+    ]),
+    "signs": (SIGNS, [
+        planted("adamw", "Signs(model.parameters(), lr=1e-3)",
+                "torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)",
+                "is AdamW; torch.py has Signs"),
+        planted("sigmoid twice", SCORES, SCORES.replace(", y", ".sigmoid(), y"), "takes the sigmoid twice"),
+        planted("probabilities", BCE, 'F.binary_cross_entropy(model(batch["x"]).clamp(1e-7, 1 - 1e-7), y)',
+                "takes the scores of its binary_cross_entropy_with_logits for probabilities"),
+        planted("saturating", BCE, "-" + BCE.replace(", y", ", 1 - y"), "the saturating loss of a generator"),
     ]),
 }  # fmt: skip

@@ -81,6 +81,25 @@ def test_functions_are_off_while_a_model_exists():
     assert (F.dropout(ones) == 0).any()
 
 
+def test_a_step_may_drop_values_itself():
+    class Net(nn.Module):
+        def forward(self, x):
+            return F.dropout(x)
+
+    model, ones = Net(), torch.ones(1000)
+    switch_off(model)
+    switch_off(model, own_step=True)
+    assert torch.equal(model(ones), ones)
+    assert (F.dropout(ones) == 0).any()
+    switch_off(other := nn.Linear(2, 2))
+    del model
+    gc.collect()
+    assert torch.equal(F.dropout(ones), ones)
+    del other
+    gc.collect()
+    assert (F.dropout(ones) == 0).any()
+
+
 def test_only_functions_outside_of_layers_are_noted():
     ones = torch.ones(10)
     with watched() as called:

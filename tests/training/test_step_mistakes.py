@@ -1,4 +1,4 @@
-"""The sentence on a mistake in a training step of one's own: steps of eight kinds, each with mistakes of its port."""
+"""The sentence on a mistake in a training step of one's own: steps of nine kinds, each with mistakes of its port."""
 
 import pytest
 from helpers.ownsteps import folder, judging
@@ -19,6 +19,7 @@ SAMPLE = {
     "inner": "fewer steps",
     "copy": "itself",
     "sequences": "blank",
+    "signs": "adamw",
 }
 
 

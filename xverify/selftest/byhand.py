@@ -199,8 +199,7 @@ def jittor_recipe(learner: Any, *batch: Any) -> Loop:
 
 def torch_own(call: Any, batch: Any) -> Loop:
     """Training steps that a model file makes itself, with torch."""
-    step = inspect.getclosurevars(call).nonlocals["step"]  # with the same model and state
-    return plain(step.function, step.model, step.state, batch)
+    return plain(call.function, call.model, call.state, batch)
 
 
 def jittor_own(call: Any, batch: Any) -> Loop:

@@ -225,12 +225,13 @@ class Adapter(TrainsOnTorch, Framework):
 
         return TorchCheckpoint()
 
-    def own_step(self, step: Step, mode: str) -> Step:
+    def own_step(self, step: Any, mode: str) -> Step:
         if mode != "eager":
             raise Unsupported("a train_step of torch.py runs as it is written: name torch:eager")
-        from xverify.frameworks.torch.own_step import with_own_dropout
+        from xverify.frameworks.torch.functional_dropout import switch_off
 
-        return with_own_dropout(step)
+        switch_off(step.model, own_step=True)
+        return step
 
     def train(self, model: Any) -> None:
         model.train()

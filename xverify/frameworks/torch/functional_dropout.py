@@ -18,6 +18,7 @@ ORIGINALS: Mapping[str, Callable[..., Tensor]] = {name: getattr(F, name) for nam
 OF_LAYERS = ("torch.nn.modules.dropout", "torch.nn.functional")  # modules whose calls come from layers
 
 _models: dict[int, weakref.finalize[..., Any]] = {}  # those whose dropout is off, by id
+_stepping: set[int] = set()  # those of them whose file makes its own training step
 
 
 def _off(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -25,27 +26,51 @@ def _off(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
     return input
 
 
+def _off_in_modules(name: str) -> Callable[..., Tensor]:
+    def run(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        return input if _in_module() else ORIGINALS[name](input, p, training, inplace)
+
+    run.__name__ = name
+    return run
+
+
+def _in_module() -> bool:
+    """Whether code of a module runs: its forward pass, or another one of its methods."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), torch.nn.Module):
+        frame = frame.f_back
+    return frame is not None
+
+
 OFF: Mapping[str, Callable[..., Tensor]] = dict.fromkeys(FUNCTIONS, _off)
+OFF_IN_MODULES: Mapping[str, Callable[..., Tensor]] = {name: _off_in_modules(name) for name in FUNCTIONS}
 
 
 def _put(functions: Mapping[str, Callable[..., Tensor]]) -> None:
-    vars(F).update(functions)  # at once: timed steps do it
+    for name, function in functions.items():
+        setattr(F, name, function)
 
 
 def _restore() -> None:
-    _put(OFF if _models else ORIGINALS)
+    _put(OFF_IN_MODULES if _stepping else OFF if _models else ORIGINALS)
 
 
-def switch_off(model: torch.nn.Module) -> None:
-    """Let FUNCTIONS return their input for as long as this model exists."""
+def switch_off(model: torch.nn.Module, own_step: bool = False) -> None:
+    """Let FUNCTIONS return their input for as long as this model exists.
+
+    own_step: whether they do so only where a module calls them: other code of a training step may drop values.
+    """
     number = id(model)
 
     def forget() -> None:
         _models.pop(number, None)
+        _stepping.discard(number)
         _restore()
 
     if number not in _models:
         _models[number] = weakref.finalize(model, forget)
+    if own_step:
+        _stepping.add(number)
     _restore()
 
 
@@ -57,35 +82,6 @@ def switched_on() -> Iterator[None]:
         yield
     finally:
         _restore()
-
-
-@contextmanager
-def of_modules_off() -> Iterator[None]:
-    """Within the context, FUNCTIONS drop nothing where a module calls them, and do what they say where other code does."""
-    _put(OFF_IN_MODULES)
-    try:
-        yield
-    finally:
-        _restore()
-
-
-def _off_in_modules(name: str) -> Callable[..., Tensor]:
-    def run(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        return input if _in_module() else ORIGINALS[name](input, p, training, inplace)
-
-    run.__name__ = name
-    return run
-
-
-OFF_IN_MODULES: Mapping[str, Callable[..., Tensor]] = {name: _off_in_modules(name) for name in FUNCTIONS}
-
-
-def _in_module() -> bool:
-    """Whether code of a module runs: its forward pass, or another one of its methods."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and not isinstance(frame.f_locals.get("self"), torch.nn.Module):
-        frame = frame.f_back
-    return frame is not None
 
 
 @contextmanager

@@ -12,23 +12,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from xverify.float64.fused_scaling import scale_left, skips
 from xverify.framework.generators import Noted, watched
 from xverify.framework.own_state import Slot, StoredWeight
-from xverify.framework.own_step import Step, Update
-from xverify.framework.structures import Natives
+from xverify.framework.own_step import Update
 from xverify.frameworks.torch import random
-from xverify.frameworks.torch.functional_dropout import of_modules_off
 from xverify.weights.canonical import COUNTERS
 
 BASE = ("defaults", "state", "param_groups")  # attributes of every optimizer
-
-
-def with_own_dropout(step: Step) -> Step:
-    """The step, in which ``F.dropout`` drops values where the step itself calls it, and not a module."""
-
-    def run(batch: Natives) -> Any:
-        with of_modules_off():
-            return step(batch)
-
-    return run
 
 
 @contextmanager

@@ -22,7 +22,7 @@ LOSSES = {
 }  # fmt: skip
 SMOOTHINGS = (0.1, 0.0, 0.05, 0.2)
 LABELS = (0.9, 0.95, 0.8)  # what real examples are given in place of 1, where labels are smoothed on one side
-KERAS_EPS = 1e-7  # nearer to 0 and to 1, no probability in a loss of Keras is
+LEAST, MOST = 1e-7, 1 - 2**-23  # probabilities in the losses of Keras: its eps, and 1 - eps in float32
 AVERAGES = ("mean", "sum", "batchmean")
 SAYS = {"mean": "averages", "sum": "sums up", "batchmean": "sums up and divides by the size of the batch"}
 
@@ -86,7 +86,7 @@ def _of_scores(operation: Operation) -> Iterator[Change]:
 
 
 def _probabilities(values: Tensor) -> Tensor:
-    return values.clamp(KERAS_EPS, 1 - KERAS_EPS)
+    return values.clamp(LEAST, MOST)
 
 
 def _of_sequences(operation: Operation) -> Iterator[Change]:
