@@ -1,12 +1,13 @@
 """Runs the decoders of tests/decoders in every way, as they are and with planted faults, and counts what the verdict says.
 
-python suites/decoders.py [--only LIST] [--seeds FROM-TO] [--jobs N] [--device NAME] [--clean | --faults]
+python suites/decoders.py [--only LIST] [--seeds FROM-TO] [--jobs N] [--device NAME] [--clean | --faults | --exported]
 
 A family is a model folder: spec.py, torch.py with a tiny model of transformers, and torch-port.py with the same model written by
 hand. Its faults.toml has
 
     not_tried = ["3 tokens taken back"]  # ways that do not apply to the family; all others must be EQUAL
     ties = true                          # optional: two tokens are equally good, and at least one way must tell it
+    not_exported = "state of all tokens" # optional: regular expression of why torch exports no ONNX file with its cache
 
     [[fault]]
     old = "torch.arange(past, past + t)"  # text that occurs once in torch-port.py
@@ -50,9 +51,9 @@ from xverify.results.records import Row
 from xverify.results.verdicts import Verdict
 
 FAMILIES = Path(__file__).parents[1] / "tests" / "decoders"
-TORCH, PORT = "torch", "torch-port"
+TORCH, PORT, EXPORT = "torch", "torch-port", "onnxruntime"
 COLUMNS = (
-    *("right", "EQUAL", "ways", "not tried", "ties"),
+    *("right", "EQUAL", "no export", "ways", "not tried", "ties"),
     *("faults", "visible", "caught", "placed", "named", "wrongly", "none", "missed", "WRONG"),
 )
 LAYERS = "layers"  # the way of a fault that the full pass shows
@@ -80,13 +81,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Family:
-    """A folder of tests/decoders. files: its models. not_tried: the ways that do not apply. ties: whether one must be told."""
+    """A folder of tests/decoders.
+
+    files: its models. not_tried: the ways that do not apply. ties: whether one must be told. not_exported: why there is no export.
+    """
 
     folder: Path
     files: tuple[str, ...]
     not_tried: tuple[str, ...]
     faults: tuple[Fault, ...]
     ties: bool
+    not_exported: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> Family:
@@ -94,12 +99,13 @@ class Family:
         found = tomllib.loads((folder / "faults.toml").read_text())
         files = tuple(name for name in (TORCH, PORT) if (folder / f"{name}.py").is_file())
         faults = tuple(Fault(**fault) for fault in found.get("fault", ()))
-        return cls(folder, files, tuple(found.get("not_tried", ())), faults, found.get("ties", False))
+        not_tried, not_exported = tuple(found.get("not_tried", ())), found.get("not_exported", "")
+        return cls(folder, files, not_tried, faults, found.get("ties", False), not_exported)
 
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to check: a file of a family with a seed, or with a fault."""
+    """One thing to check: a file of a family with a seed, or with a fault. file: EXPORT for the export of its torch.py."""
 
     family: Family
     file: str
@@ -131,7 +137,7 @@ def families(folder: Path = FAMILIES) -> dict[str, Family]:
 
 def decoded(folder: Path, file: str, seed: int, device: str) -> Row:
     """The row of a file of a family."""
-    subject = f"{file}:eager"
+    subject = file if file == EXPORT else f"{file}:eager"
     settings = {"device": device} if device else {}
     return run(folder, [subject], task="decode", seed=seed, threads=1, cases=1, timeout=600.0, **settings).rows[-1]
 
@@ -139,6 +145,9 @@ def decoded(folder: Path, file: str, seed: int, device: str) -> Row:
 def judge_right(row: Row, family: Family) -> tuple[Counter[str], list[str]]:
     """Counts of a right decoder, and what is wrong in the answer."""
     decoding = row.decoding
+    if family.not_exported and row.framework == EXPORT:
+        wrong = [] if re.search(family.not_exported, row.reason or "") else [f"{row.status}: {row.reason}"]
+        return Counter({"right": 1, "no export": 1}), wrong
     if row.error is None or decoding is None:
         return Counter(right=1), [f"{row.status}: {row.reason}"]
     wrong = [f"{each.name} is {each.verdict}: {each.says}" for each in decoding.ways if each.verdict > Verdict.EQUAL]
@@ -230,11 +239,17 @@ def main() -> int:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--clean", action="store_true", help="the right models alone")
     kinds.add_argument("--faults", action="store_true", help="the faults alone")
+    kinds.add_argument("--exported", action="store_true", help="the exports of torch.py alone, on ONNX Runtime")
     parser.add_argument("--device", default="", help="the device of the models, such as cuda (default: the CPU)")
     asked = parser.parse_args()
     chosen = [known[name] for name in named(parser, "--only", asked.only, known)]
-    seeds, faulty = () if asked.faults else asked.seeds, () if asked.clean else chosen
-    items = [Item(family, file, seed, asked.device) for seed in seeds for family in chosen for file in family.files]
+    seeds, faulty = () if asked.faults else asked.seeds, () if asked.clean or asked.exported else chosen
+    items = [
+        Item(family, file, seed, asked.device)
+        for seed in seeds
+        for family in chosen
+        for file in ((EXPORT,) if asked.exported else family.files)
+    ]
     items += [Item(family, PORT, 0, asked.device, fault) for family in faulty for fault in family.faults]
     counts: dict[str, Counter[str]] = {}
     begun = time.monotonic()

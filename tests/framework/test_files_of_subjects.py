@@ -24,6 +24,8 @@ def here(tmp_path, monkeypatch):
         ("port=torch:a.py:compile@channels-last", ("port", "torch", "a.py", "compile", "channels-last")),
         ("v1.2=/x y/a.py.py:Net", ("v1.2", "", "/x y/a.py.py", "Net", "")),
         (" port=keras-jax:a.py ", ("port", "keras-jax", "a.py", "build", "")),
+        ("port=a.onnx", ("port", "", "a.onnx", "build", "")),
+        ("port=onnxruntime:a.onnx@basic", ("port", "onnxruntime", "a.onnx", "build", "basic")),
     ],
 )
 def test_a_subject_is_read_and_written_again(text, parts):
@@ -133,3 +135,21 @@ def test_a_file_below_a_folder_is_found_there(here):
     assert ports.beside("port=a.py@trace", here / "below") == f"port={here / 'below' / 'a.py'}:build@trace"
     assert ports.beside("port=b.py", here / "below") == "port=b.py"
     assert ports.beside("torch:eager", here / "below") == "torch:eager"
+
+
+def test_a_graph_runs_on_onnx_runtime(here):
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.helper.make_graph([], "empty", [], [])
+    onnx.save(onnx.helper.make_model(graph), here / "a.onnx")
+    adapter, mode = parse_subject("port=a.onnx")
+    assert (adapter.name, adapter.variant, str(adapter.path), mode) == ("onnxruntime", "port", "a.onnx", "all")
+    with pytest.raises(UsageError, match="a graph has no function 'make'"):
+        parse_subject("port=a.onnx:make")
+
+
+def test_a_graph_that_is_missing_or_damaged_is_named(here):
+    with pytest.raises(UsageError, match=r"port=a\.onnx.*a\.onnx"):
+        parse_subject("port=a.onnx")
+    (here / "a.onnx").write_bytes(b"\x08\x0a\x3a\xff\x01")
+    with pytest.raises(UsageError, match="damaged or truncated"):
+        parse_subject("port=a.onnx")

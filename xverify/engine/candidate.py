@@ -214,8 +214,9 @@ class Candidate(TimedCandidate):
         if not self.active or self.error is None or self.error.verdict == Verdict.INVALID:
             return
         with self._stage("decoding"):
-            if self.subject.mode != "eager":
-                raise Unsupported(f"a decoder runs as it is written: name {self.subject.adapter.label('eager')}")
+            modes = self.subject.adapter.decoding_modes
+            if modes is not None and self.subject.mode not in modes:
+                raise Unsupported(f"a decoder runs as it is written: name {self.subject.adapter.label(modes[0])}")
             self.decoding = comparison.judge(self.label, self.worker)
             self.error = self._demanded(with_decoding(self.error, self.decoding))
 
@@ -301,7 +302,7 @@ class Candidate(TimedCandidate):
             batch=self.request.batch,
             status=self.failure.status if self.failure else "ok",
             reason=str(self.failure) if self.failure else None,
-            weights_digest=self.built.weights_digest if self.built else None,
+            weights_digest=(self.built.weights_digest or None) if self.built else None,
             weights_route=self.built.route if self.built else None,
             error=self.error,
             speed=speed,

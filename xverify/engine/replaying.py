@@ -67,8 +67,14 @@ def replay_all(
 
 
 def _is_wanted(modes: Sequence[Candidate], truth: Truth, found: ReplayedLayers | None) -> bool:
-    """Whether the layers of these modes have to be judged. found: what was judged before."""
-    return any(each.alive for each in modes) and (found is None or bool(_further(modes, truth, found)))
+    """Whether the layers of these modes have to be judged. found: what was judged before.
+
+    Those of an exported decoder are only where its outputs differ: it computes other operations than the layers of its code.
+    """
+    alive = [each for each in modes if each.alive]
+    if alive and all(each.request.decodes and each.subject.runs_export and each.near(truth) for each in alive):
+        return False
+    return bool(alive) and (found is None or bool(_further(modes, truth, found)))
 
 
 def _close(modes: Sequence[Candidate], replay: LayerReplay, truth: Truth) -> None:

@@ -26,13 +26,18 @@ class Subject:
 
     @property
     def runs_export(self) -> bool:
-        """Whether the model is the reference's ONNX export."""
+        """Whether the model is the reference's ONNX export, or an ONNX file in its place."""
         return self.adapter.runs_export
+
+    @property
+    def graph(self) -> Path | None:
+        """The ONNX file that the user names in place of the reference's export; None: there is none."""
+        return self.adapter.path if self.adapter.runs_export else None
 
     @property
     def needs_export(self) -> bool:
         """Whether the model or its weights are read from the reference's ONNX export."""
-        return self.adapter.runs_export or self.adapter.weights_route == "onnx"
+        return (self.adapter.runs_export and self.graph is None) or self.adapter.weights_route == "onnx"
 
     @property
     def build_key(self) -> tuple[str, str]:

@@ -54,7 +54,7 @@ class Framework(Reference, DropsOut, RunsOwnStep, Decodes):
     def refuses(cls, folder: ModelFolder, mode: str) -> str:
         """Why this mode cannot run this model, according to its spec and files; '' when it can. It imports no framework."""
         if cls.runs_export:
-            return folder.spec.no_export
+            return "" if cls.path else folder.spec.no_export
         absent = [option for option in cls.mode_options.get(mode, {}) if not folder.takes(cls.reads(), option)]
         return f"the model is written in one way only: its build takes no {', '.join(absent)}" if absent else ""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import Unsupported
 from ..weights.canonical import Array
 from .runner import Runner
+
+# Names in the graph that a framework exports of a decoder; the tensors of the cache are past.0 and present.0, and so on.
+MASK, POSITIONS, PAST, PRESENT = "attention_mask", "position_ids", "past", "present"
 
 
 @dataclass(frozen=True)
@@ -80,20 +84,38 @@ class Mistake:
 
 @dataclass(frozen=True)
 class LayerStep:
-    """One call of a layer. given, returned: (tokens, ...), those of one sequence; None where they have no axis of tokens."""
+    """One call of a layer, or of a node of a graph.
+
+    given, returned: (tokens, ...), those of one sequence; None where they have no axis of tokens, or are not known.
+    """
 
     layer: str
     given: Array | None
     returned: Array
 
 
+@dataclass(frozen=True)
+class GraphCall:
+    """A call of a graph, to be computed again in another precision.
+
+    model: as the library of the graph has it. folder: where its external data is. feed: name of an input -> value.
+    steps: makes the steps of one node's outputs, by name.
+    """
+
+    model: Any
+    folder: Path
+    feed: Mapping[str, Array]
+    steps: Callable[[str, Mapping[str, Array]], Iterator[LayerStep]]
+
+
 class Decoder:
     """A model that is called with a cache. A cache is whatever the model returns as one.
 
-    offers: what the model takes.
+    offers: what the model takes. shows: what ``watched`` gives the calls of, in words.
     """
 
     offers: DecoderOffers
+    shows: ClassVar[str] = "layer"
 
     def call(
         self,
@@ -147,12 +169,30 @@ class Decoder:
         """The calls of all layers within the context. row: of the sequence to keep."""
         raise NotImplementedError
 
+    def graph_call(self, tokens: Array, more: Sequence[Array]) -> GraphCall | None:
+        """The call of one sequence, of a model that is a graph and cannot be built in float64; None for other models."""
+        return None
+
 
 class Decodes(Runner):
     """A runner whose models can be called as decoders. All members are optional."""
 
     decodes: ClassVar[bool] = False
+    # The modes whose callables a decoder has; None: all of them.
+    decoding_modes: ClassVar[tuple[str, ...] | None] = ("eager",)
 
-    def decoder(self, model: Any, output: str) -> Decoder:
-        """A model as a decoder. output: the name of the first output. Raises Unsupported for a model without a cache."""
+    def decoder(self, model: Any, inputs: Sequence[str], output: str) -> Decoder:
+        """A model as a decoder. Raises Unsupported for a model without a cache.
+
+        inputs: the names of the tokens and of further inputs. output: the name of the first output.
+        """
         raise Unsupported(f"xverify does not decode with {self.name} yet: name torch:eager")
+
+    def export_decoder(
+        self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path, with_weights: bool
+    ) -> str:
+        """Write a decoder as an ONNX file that takes the tensors of its cache, and returns them with the new tokens.
+
+        See ``Reference.export_onnx`` for the arguments and what it returns.
+        """
+        raise Unsupported(f"{self.name} cannot export decoders")

@@ -1,6 +1,7 @@
-"""A subject whose model file stands anywhere: ``NAME=[FRAMEWORK:]PATH.py[:FUNCTION][@MODE]``.
+"""A subject whose model file stands anywhere: ``NAME=[FRAMEWORK:]PATH.py[:FUNCTION][@MODE]``, or ``NAME=PATH.onnx[@MODE]``.
 
-The file is parsed, and never imported in this process. Its framework is that of the libraries which the function uses.
+The file is parsed, and never imported in this process. Its framework is that of the libraries which the function uses. An ONNX file
+takes the place of the reference's export, and keeps its own weights.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import TYPE_CHECKING
 from .. import reading
 from ..errors import UsageError, nearest
 from ..workload.code import BUILD
-from ..workload.imported import WRONG, Names, module_file, parsed_file
+from ..workload.imported import WRONG, Names, module_file, parsed_file, reached
 
 if TYPE_CHECKING:
     from .adapter import Framework
+    from .modelfile import ModelFile
 
-WRITE = "write NAME=[FRAMEWORK:]FILE.py[:FUNCTION][@MODE], e.g. port=fast/model.py:build@compile"
-FORM = re.compile(r"([\w.-]*)=(?:(\w[\w-]+):)?(.+?\.py)(?::(\w+))?(?:@([\w-]+))?")
+WRITE = (
+    "write NAME=[FRAMEWORK:]FILE.py[:FUNCTION][@MODE], e.g. port=fast/model.py:build@compile, or NAME=FILE.onnx[@MODE]"
+)
+FORM = re.compile(r"([\w.-]*)=(?:(\w[\w-]+):)?(.+?\.(?:py|onnx))(?::(\w+))?(?:@([\w-]+))?")
+GRAPH, RUNTIME = ".onnx", "onnxruntime"  # the suffix of graphs, and what runs one where the subject does not say
 ANYWHERE = "numpy"  # code of every framework may import it
 
 
@@ -41,7 +46,26 @@ class Port:
 
     def __str__(self) -> str:
         start = f"{self.framework}:" * bool(self.framework)
-        return f"{self.name}={start}{self.path}:{self.function}" + f"@{self.mode}" * bool(self.mode)
+        function = "" if is_graph(self.path) else f":{self.function}"
+        return f"{self.name}={start}{self.path}{function}" + f"@{self.mode}" * bool(self.mode)
+
+
+def is_graph(path: Path | None) -> bool:
+    """Whether a subject's file is an ONNX graph, which holds its own weights. path: None for a file of the model folder."""
+    return path is not None and path.suffix == GRAPH
+
+
+def _format() -> type[ModelFile]:
+    from . import formats  # it finds formats by the code that finds frameworks, which reads subjects
+
+    return formats.load("onnx")
+
+
+def files_of(file: Path) -> list[Path]:
+    """The file of a subject, and those that it imports, or that hold its external data."""
+    if is_graph(file):
+        return [file, *_format().parts(file)]
+    return [file, *sorted(reached(file, Path.cwd()) - {file.resolve()})]
 
 
 def parse(text: str) -> Port | None:
@@ -70,7 +94,15 @@ def beside(text: str, folder: Path) -> str:
 
 
 def check(port: Port) -> None:
-    """Raise UsageError unless there is such a file, which defines or imports the function."""
+    """Raise UsageError unless there is such a file, which defines or imports the function, or is a graph."""
+    if is_graph(port.path):
+        if port.function != BUILD:
+            raise UsageError(f"--subjects {port}: a graph has no function {port.function!r}; {WRITE}")
+        wrong = reading.problem(port.path)
+        if wrong:
+            raise UsageError(f"--subjects {port}: {wrong}: {port.path}")
+        _format().check(port.path)
+        return
     names = _names(port)
     if names.known is not None and port.function not in names.known:
         own = [each for each in names.known if not each.startswith("_")]
@@ -83,6 +115,8 @@ def framework_of(port: Port, adapters: Mapping[str, type[Framework]]) -> str:
     Raises UsageError where there is none, or more than one.
     """
     check(port)
+    if is_graph(port.path):
+        return RUNTIME
     own = {name: adapter for name, adapter in adapters.items() if not adapter.runs_export and adapter.reads() == name}
     found: list[str] = []
     for start in (port.function, None):

@@ -36,7 +36,10 @@ def of_subjects(subjects: Iterable[str]) -> Iterator[Read]:
     """The files that subjects name, which may import those beside them."""
     with suppress(UsageError):  # the command tells of a text of no known form
         for port in filter(None, map(ports.parse, subjects)):
-            yield Read("--subjects", port.path, partial(_modules, port.path.parent, Path.cwd()))
+            if ports.is_graph(port.path):
+                yield of_file("--subjects", port.path)
+            else:
+                yield Read("--subjects", port.path, partial(_modules, port.path.parent, Path.cwd()))
 
 
 def of_model(label: str, text: str | Path) -> Iterator[Read]:

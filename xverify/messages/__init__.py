@@ -84,7 +84,8 @@ class Build(Request[Built]):
 
     folder: the folder of the model files.
     options: keyword arguments for ``build``.
-    onnx: the reference's ONNX export; None when there is none.
+    onnx: the reference's ONNX export, or an ONNX file in its place; None when there is none.
+    own_weights: whether the model keeps the weights of its file, which have names of their own.
     names: the framework's table of names.toml.
     stored: its table of the weights that the model stores otherwise (see weights.arrangement).
     inputs, outputs: name -> layout, in the order of the spec.
@@ -117,6 +118,7 @@ class Build(Request[Built]):
     table: str = ""
     function: str = BUILD
     project: str = ""
+    own_weights: bool = False
 
 
 @dataclass(frozen=True)

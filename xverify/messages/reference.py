@@ -80,12 +80,14 @@ class Export(Request[str]):
 
     weights: whether the file holds weights. Without them, a weight is an input of the graph, or an initializer with other values.
     axes: the axes that the file leaves open; see ``framework.reference.OpenAxes``.
+    decoder: whether the file takes and returns a cache, where the model does. It then has open axes of its own.
     """
 
     inputs: str
     path: str
     weights: bool = True
     axes: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    decoder: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from ..results.records import Result, plain
 from ..version import __version__
 from ..workload.code import Code
 from ..workload.digests import file_digest
-from ..workload.imported import reached
 from ..workload.options import RunSettings
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -180,14 +179,14 @@ def model_files(folder: ModelFolder) -> list[Path]:
 
 def _files_of(code: Code) -> list[Path]:
     """A file elsewhere, and those that it imports. Raises UsageError for one in another folder, which would not be found again."""
-    folder, files = code.file.parent, reached(code.file, Path.cwd())
-    for path in sorted(files):
+    folder, files = code.file.parent, ports.files_of(code.file)[1:]
+    for path in map(Path.resolve, files):
         if not path.is_relative_to(folder.resolve()):
             raise UsageError(
                 f"--receipt: {code.file} imports {path}, and a receipt keeps what is in the folder of a subject's file; leave "
                 "--receipt out, or move the files into one folder"
             )
-    return [code.file, *(folder / path.relative_to(folder.resolve()) for path in sorted(files - {code.file.resolve()}))]
+    return [code.file, *(folder / path.resolve().relative_to(folder.resolve()) for path in files)]
 
 
 def _kept(text: str) -> str:

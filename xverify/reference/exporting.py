@@ -74,8 +74,10 @@ def _export(process: ReferenceProcess, prepared: Prepared) -> Export:
     import onnx
 
     path, outside = process.space / "model.onnx", 4 * prepared.sizes()[1] > MOST_INSIDE
-    question = messages_reference.Export(inputs=str(prepared.inputs), path=str(path), weights=not outside)
-    instead, fixed = _written(process, question, open_axes(process.folder.spec, process.request))
+    decoder = process.request.decodes
+    question = messages_reference.Export(str(prepared.inputs), str(path), weights=not outside, decoder=decoder)
+    axes = {} if decoder else open_axes(process.folder.spec, process.request)
+    instead, fixed = _written(process, question, axes)
     model = onnx.load(path, load_external_data=False)
     weights = npz.OnDisk(prepared.weights)
     if outside:

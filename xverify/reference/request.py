@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .. import host
 from ..errors import Failed, UsageError, nearest
+from ..framework import ports
 from ..processes import allocator
 from ..workload import optimizers
 from ..workload.asked import Asked
@@ -17,6 +18,7 @@ from ..workload.decoding import sequences_of
 from ..workload.objective import has_own_step
 from ..workload.options import (
     OF_TIMING,
+    OWN_WEIGHTS,
     PROBE_WEIGHTS,
     CommonSettings,
     OptimizerSettings,
@@ -77,6 +79,7 @@ def resolve(
         "no_timing": asked.no_timing or asked.task == "decode",
     }
     folder = chosen.folder
+    _check_graphs(folder, kept["weights"])
     texts = tuple(variants.text(*each, folder) for each in chosen.subjects)
     return Request(
         model=str(folder.path),
@@ -183,6 +186,16 @@ def _check_own_step(asked: RunSettings, folder: ModelFolder) -> None:
             f"{folder.path / 'spec.py'} has training=Recipe(...), which has no effect: the model files make the whole step "
             "(train_step); leave out one of the two"
         )
+
+
+def _check_graphs(folder: ModelFolder, weights: str | None) -> None:
+    """Raise UsageError for an ONNX file among the subjects, where the reference is not given weights."""
+    for name, code in folder.ports.items():
+        if ports.is_graph(code.file) and weights is None:
+            raise UsageError(
+                f"--subjects {name}={code.file}: an ONNX file keeps its own weights, and the reference would get others: give it "
+                f"those that the file was made of, with --weights FILE, or with --weights {OWN_WEIGHTS} where build() loads them"
+            )
 
 
 def _check(asked: RunSettings) -> None:

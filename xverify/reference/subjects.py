@@ -76,8 +76,8 @@ def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
 
 
 def _does(adapter: type[Framework], task: str) -> bool:
-    """Whether the framework can do a task."""
-    return {"train": adapter.trains, "decode": adapter.decodes}.get(task, True)
+    """Whether the framework does a task where the user names no subject. An export of a decoder is made where it is asked for."""
+    return {"train": adapter.trains, "decode": adapter.decodes and not adapter.runs_export}.get(task, True)
 
 
 def order(adapter: type[Framework]) -> tuple[int, str, str]:

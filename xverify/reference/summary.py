@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import Absent, UsageError
+from ..framework import ports
 from ..results.records import InputsSummary, LayerError, ReferenceSummary, Row, Settings, WeightsSummary
 from ..weights import sharded
 from ..workload.code import Code
 from ..workload.digests import file_digest, files_digest
-from ..workload.imported import reached
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.spec import ModelFolder
@@ -23,14 +23,14 @@ from .truth import Truth
 
 def settings(request: Request, folder: ModelFolder) -> Settings:
     """The settings of the request, with digests of the model folder's files and of the weight file. Raises UsageError."""
-    ports = {name: _digest_of_port(code) for name, code in folder.ports.items()}
-    return Settings.of(request, folder.digest(), _file_digest(request.weights), ports)
+    digests = {name: _digest_of_port(code) for name, code in folder.ports.items()}
+    return Settings.of(request, folder.digest(), _file_digest(request.weights), digests)
 
 
 def _digest_of_port(code: Code) -> str:
     """The digest of a file outside of the folder, and of those that it imports. Raises UsageError."""
     try:
-        return files_digest([code.file, *sorted(reached(code.file, Path.cwd()) - {code.file.resolve()})])
+        return files_digest(ports.files_of(code.file))
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}") from None
 

@@ -31,8 +31,11 @@ def of_folder(folder: ModelFolder) -> list[type[Framework]]:
 
 
 def check(adapter: type[Framework]) -> None:
-    """Raise UsageError for a variant of a framework that builds no model from code."""
-    if adapter.variant and adapter.runs_export:
+    """Raise UsageError for a variant of a framework that builds no model from code, and for a graph of one that runs none."""
+    if ports.is_graph(adapter.path):
+        if not adapter.runs_export:
+            raise UsageError(f"{adapter.file_name()}: {adapter.name} builds models from code, and runs no ONNX files")
+    elif adapter.variant and adapter.runs_export:
         raise UsageError(f"{adapter.file_name()}: {adapter.name} runs exported models, and builds none from code")
 
 

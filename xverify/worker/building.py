@@ -77,7 +77,7 @@ class Building(Group):
         begun = state.clock()
         state.model = state.runner.build(state.source, state.options)
         seconds = state.clock() - begun
-        if is_file:
+        if is_file or request.own_weights:
             state.canonical_names, state.shapes, state.fused_parameters = {}, {}, {}
             state.arrangement, state.channels = Arrangement(), Channels()
             return Built(seconds, {}, {}, {}, ())

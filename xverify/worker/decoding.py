@@ -99,18 +99,33 @@ class DecodingWork(Group):
         """Name the layer that first differs in one step."""
         state = self.state
         given = self._given(request.inputs)
-        model = state.float64_model()
-        state.write_weights(model, dict(state.read_weights(state.model)))
-        exact, single = self._decoder(model), self._decoder(state.model)
+        single = self._decoder(state.model)
         kept = given.tokens.shape[1] - request.way.missing(request.sequence, given.tokens.shape[1])
         row = slice(request.sequence, request.sequence + 1)
         tokens, more = given.tokens[row, :kept], [each[row] for each in given.more]
-        with state.framework.float64_arithmetic(), exact.watched(0) as truth:
-            exact.call(tokens, None, keep=False, more=more)
+        truth = self._exact_steps(single, tokens, more)
         with state.framework.inference(), single.watched(0) as whole:
             single.call(tokens, None, keep=False, more=more)
         found, place = self._watched_step(single, given, request)
-        return first_different(found, place, truth, whole, request.step)
+        return first_different(found, place, truth, whole, request.step, single.shows)
+
+    def _exact_steps(self, single: Decoder, tokens: Array, more: Sequence[Array]) -> list[LayerStep]:
+        """The calls of all layers in a full pass in float64. single: the subject."""
+        state, call = self.state, single.graph_call(tokens, more)
+        if call is not None:
+            from ..replay.graph.evaluation import evaluate
+            from ..replay.graph.model import Graph
+
+            steps = list[LayerStep]()
+            graph = Graph(call.model, str(call.folder))
+            evaluate(graph, call.feed, lambda node, values: steps.extend(call.steps(node.name, values)))
+            return steps
+        model = state.float64_model()
+        state.write_weights(model, dict(state.read_weights(state.model)))
+        exact = self._decoder(model)
+        with state.framework.float64_arithmetic(), exact.watched(0) as truth:
+            exact.call(tokens, None, keep=False, more=more)
+        return truth
 
     def _watched_step(
         self, decoder: Decoder, given: Given, request: messages.LocateStep
@@ -134,7 +149,7 @@ class DecodingWork(Group):
         return found, place
 
     def _decoder(self, model: Any) -> Decoder:
-        return self.state.framework.decoder(model, next(iter(self.state.outputs)))
+        return self.state.framework.decoder(model, list(self.state.inputs), next(iter(self.state.outputs)))
 
     def _given(self, path: str) -> Given:
         """What the first case of an array file gives."""
@@ -238,12 +253,17 @@ def _positions(way: Way, row: int, length: int) -> Array:
 
 
 def first_different(
-    step: Sequence[LayerStep], place: int, truth: Sequence[LayerStep], whole: Sequence[LayerStep], position: int
+    step: Sequence[LayerStep],
+    place: int,
+    truth: Sequence[LayerStep],
+    whole: Sequence[LayerStep],
+    position: int,
+    part: str = "layer",
 ) -> str:
     """The first layer whose output differs from the exact one, in words; "" where none does.
 
     step: the calls of the step, in which the token has this place. truth, whole: those of the full pass in float64 and float32, in
-    which it has this position. The floor of a layer is its error there in float32, at all positions.
+    which it has this position. The floor of a layer is its error there in float32, at all positions. part: what a layer is called.
     """
     exact, single = _by_call(truth), _by_call(whole)
     before = ""
@@ -253,9 +273,9 @@ def first_different(
         if _differs(found.returned, exact[key].returned, single[key].returned, place, position):
             inputs = (found.given, exact[key].given, single[key].given)
             given = all(each is not None for each in inputs) and _differs(*inputs, place, position)  # type: ignore[arg-type]
-            return between(before, key[0]) if given else f"layer `{key[0]}`"
+            return between(before, key[0]) if given else f"{part} `{key[0]}`"
         before = key[0]
-    return between(before, "") if before else ""
+    return between(before, "") if before and part == "layer" else ""
 
 
 def _by_call(steps: Sequence[LayerStep]) -> dict[tuple[str, int], LayerStep]:
@@ -270,6 +290,9 @@ def _by_call(steps: Sequence[LayerStep]) -> dict[tuple[str, int], LayerStep]:
 def _differs(found: Array, exact: Array, single: Array, place: int, position: int) -> bool:
     if place >= len(found) or position >= len(exact) or found.shape[1:] != exact.shape[1:]:
         return False
-    floor = np.sqrt(np.mean((single - exact) ** 2) + UNIT**2 / 3 * np.mean(exact**2))
+    with np.errstate(invalid="ignore"):
+        floor = np.sqrt(np.mean((single - exact) ** 2) + UNIT**2 / 3 * np.mean(exact**2))
+    if not np.isfinite(floor):  # such as a mask of infinities
+        return False
     residual = np.sqrt(np.mean((found[place] - exact[position]) ** 2))
     return bool(residual > OWN_GROUP * floor) if np.isfinite(residual) else True

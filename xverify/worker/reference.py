@@ -91,6 +91,8 @@ class ReferenceWork(Group):
         """Write the model as ONNX."""
         state = self.state
         names, inputs = (list(state.inputs), list(state.outputs)), state.native_cases(request.inputs)[0]
+        if request.decoder:
+            return state.framework.export_decoder(state.model, inputs, names, Path(request.path), request.weights)
         return state.framework.export_onnx(
             state.model, inputs, names, Path(request.path), request.weights, request.axes
         )

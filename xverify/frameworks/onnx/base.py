@@ -17,6 +17,7 @@ from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
 from xverify.framework.runner import OnArrays
+from xverify.frameworks.onnx.decoder_graph import DecoderGraph, decoder_graph
 from xverify.weights import onnx as weights
 
 UNLIMITED = 2**31
@@ -43,6 +44,24 @@ class OnExport(OnArrays, Framework):
             raise Unsupported("runs the float32 export, which cannot be built in float64")
         self.data = source.onnx.parent
         return self.onnx.load(source.onnx, load_external_data=False)
+
+    def decoder_graph(self, model: Any, inputs: Sequence[str]) -> DecoderGraph:
+        """What a graph takes as a decoder. inputs: the names of the spec. Raises Unsupported for another graph."""
+        return decoder_graph(model.graph, inputs, self.onnx.helper.tensor_dtype_to_np_dtype)
+
+    def feed(self, model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
+        """The inputs of a graph by name. A decoder is given all tokens, and no cache. inputs: those of the spec, in order."""
+        names = [tensor.name for tensor in model.graph.input]
+        if len(names) <= len(inputs):
+            return dict(zip(names, inputs))
+        tokens, *more = inputs
+        return self.decoder_graph(model, self.setup.inputs).feed(tokens, more=more)
+
+    def returned(self, model: Any, inputs: Sequence[Array]) -> list[str]:
+        """The outputs of a graph, without the cache of a decoder. inputs: those of the spec."""
+        if len(model.graph.input) <= len(inputs):
+            return [tensor.name for tensor in model.graph.output]
+        return [self.decoder_graph(model, self.setup.inputs).output]
 
     @contextmanager
     def readable(self, model: Any) -> Iterator[Path | None]:
@@ -87,8 +106,7 @@ class OnExport(OnArrays, Framework):
         The outputs of the fused graph are compared separately.
         """
         layers = self._named_nodes(model, names)
-        feed = dict(zip([tensor.name for tensor in model.graph.input], inputs))
-        outputs = [tensor.name for tensor in model.graph.output]
+        feed, outputs = self.feed(model, inputs), self.returned(model, inputs)
         users, made = _users(model), _computed_weights(model)
         values: dict[str, Array] = {}
         for start in range(0, max(1, len(layers)), self.exposed):
@@ -98,7 +116,7 @@ class OnExport(OnArrays, Framework):
             ]
             wanted = {tensor for _, layer_inputs, layer_outputs in flows for tensor in (*layer_inputs, *layer_outputs)}
             wanted |= set(outputs) if start + self.exposed >= len(layers) else set()
-            values = {**feed, **self._expose(model, feed, sorted(wanted - set(feed)))}
+            values = {**feed, **self.expose(model, feed, sorted(wanted - set(feed)))}
             for name, layer_inputs, layer_outputs in flows:
                 record = recorder.begin(name, [values[tensor] for tensor in layer_inputs])
                 recorder.end(record, [values[tensor] for tensor in layer_outputs])
@@ -117,7 +135,7 @@ class OnExport(OnArrays, Framework):
                 result.append((names[name], nodes))
         return result
 
-    def _expose(self, model: Any, feed: dict[str, Array], tensors: list[str]) -> dict[str, Array]:
+    def expose(self, model: Any, feed: Mapping[str, Array], tensors: list[str]) -> dict[str, Array]:
         """Run the graph with these tensors as outputs: name -> value. feed: name of an input -> value."""
         exposed = self.onnx.ModelProto()
         exposed.CopyFrom(model)

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xverify.framework.adapter import Array
+from xverify.framework.decoding import Decoder
 from xverify.frameworks.onnx.base import OnExport
 
 
 def optimized(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     """Run the graph with all optimisations."""
-    return framework.session(model, "ORT_ENABLE_ALL")
+    return framework.session(model, "ORT_ENABLE_ALL", example)
 
 
 def basic(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
     """Run the graph with basic optimisations only."""
-    return framework.session(model, "ORT_ENABLE_BASIC")
+    return framework.session(model, "ORT_ENABLE_BASIC", example)
 
 
 class Adapter(OnExport):
@@ -27,6 +28,9 @@ class Adapter(OnExport):
     modes = {"all": optimized, "basic": basic}
     implicit_mode = "all"
     default_modes = ("all",)
+    decodes = True
+    decoding_modes = None
+    level = "ORT_ENABLE_ALL"  # of the callable that was made last; a decoder has the same
 
     def __init__(self, threads: int, device: str) -> None:
         import onnx
@@ -36,20 +40,28 @@ class Adapter(OnExport):
         self.ort = onnxruntime
         self.threads = threads
 
-    def session(self, model: Any, level: str) -> Any:
+    def session(self, model: Any, level: str, example: Sequence[Array]) -> Any:
         """The model as a function of its inputs. level: name of an optimisation level of ONNX Runtime."""
-        session = self.open(model, level)
-        names = [tensor.name for tensor in session.get_inputs()]
+        self.level = level
+        session, outputs = self.open(model, level), self.returned(model, example)
+        return lambda *inputs: session.run(outputs, self.feed(model, inputs))
 
-        def run(*inputs: Array) -> Any:
-            return session.run(None, dict(zip(names, inputs)))
+    def decoder(self, model: Any, inputs: Sequence[str], output: str) -> Decoder:
+        from xverify.frameworks.onnx.decoding import OnnxDecoder
 
-        return run
+        def opened(threads: int) -> Any:
+            session = self.open(model, self.level, threads)
+            return lambda feed, names: session.run(list(names), dict(feed))
 
-    def open(self, model: Any, level: str) -> Any:
-        """A session for this graph. level: name of an optimisation level of ONNX Runtime."""
+        return OnnxDecoder(self, model, self.decoder_graph(model, inputs), "the graph", opened)
+
+    def open(self, model: Any, level: str, threads: int = 0) -> Any:
+        """A session for this graph.
+
+        level: name of an optimisation level of ONNX Runtime. threads: their number; 0 for that of the run.
+        """
         options = self.ort.SessionOptions()
-        options.intra_op_num_threads = self.threads
+        options.intra_op_num_threads = threads or self.threads
         options.inter_op_num_threads = 1
         options.graph_optimization_level = getattr(self.ort.GraphOptimizationLevel, level)
         # Idle threads that spin would keep a core busy during the next subject's block.

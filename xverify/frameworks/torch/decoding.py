@@ -78,14 +78,14 @@ class TorchDecoder(Decoder):
             if name and array is not None:
                 given[name] = self._native(array)
         returned = self.model(self._native(tokens), *map(self._native, more), **given)
-        logits = self._logits(returned)
+        logits = self.logits(returned)
         self.dtype = logits.dtype
-        return logits.detach().cpu().numpy(), self._cache(returned) if keep else None
+        return logits.detach().cpu().numpy(), self.cache(returned) if keep else None
 
     def _native(self, array: Array) -> Any:
         return torch.from_numpy(np.array(array)).to(self.device)
 
-    def _logits(self, returned: Any) -> Any:
+    def logits(self, returned: Any) -> Any:
         found = returned if is_tensor(returned) else dict(parts(returned) or []).get(self.output)
         if found is None:
             inner = parts(returned)
@@ -94,7 +94,7 @@ class TorchDecoder(Decoder):
             raise Failed(f"{self.offers.function} returns a {type(returned).__name__}, whose first part is no tensor")
         return found
 
-    def _cache(self, returned: Any) -> Any:
+    def cache(self, returned: Any) -> Any:
         found = getattr(returned, self.offers.cache, None)
         if found is None and isinstance(returned, dict):
             found = returned.get(self.offers.cache)
@@ -112,17 +112,17 @@ class TorchDecoder(Decoder):
 
         return StaticCache(config=self.model.config, max_cache_len=length)
 
-    def _tensors(self, cache: Any) -> list[Any]:
+    def tensors(self, cache: Any) -> list[Any]:
         """The tensors of a cache, also of one that is an object, or that holds objects."""
         if is_tensor(cache):
             return [cache]
         inner = parts(cache)
         if inner is None and not isinstance(cache, (type, torch.nn.Module)):
             inner = list(getattr(cache, "__dict__", {}).items())
-        return [tensor for _, value in inner or () for tensor in self._tensors(value)]
+        return [tensor for _, value in inner or () for tensor in self.tensors(value)]
 
     def _shapes(self, cache: Any) -> list[tuple[int, ...]]:
-        return [tuple(each.shape) for each in self._tensors(cache)]
+        return [tuple(each.shape) for each in self.tensors(cache)]
 
     def marked(self, cache: Any) -> list[tuple[int, ...]]:
         _record(cache, True)  # a layer with a window forgets what is before it otherwise
@@ -140,7 +140,7 @@ class TorchDecoder(Decoder):
                 raise Unsupported(f"{type(cache).__name__}.crop: {error}") from None
             _record(cache, False)  # earlier versions of transformers need a crop after every call otherwise
             return cache
-        axes = [_grown(old, tuple(new.shape), tokens) for old, new in zip(before, self._tensors(cache))]
+        axes = [_grown(old, tuple(new.shape), tokens) for old, new in zip(before, self.tensors(cache))]
         if parts(cache) is None or not axes or None in axes:
             raise Unsupported("the cache has tensors without an axis that grows with the tokens; give it crop(-tokens)")
         left = iter(axes)
@@ -168,7 +168,7 @@ class TorchDecoder(Decoder):
         return mistakes(self, way, tokens, more)
 
     def remark(self, cache: Any, sequences: int) -> str:
-        tensors = self._tensors(cache)
+        tensors = self.tensors(cache)
         narrow = {each.dtype for each in tensors if each.dtype.is_floating_point} - {self.dtype}
         if narrow:
             names = ", ".join(sorted(str(each).removeprefix("torch.") for each in narrow))

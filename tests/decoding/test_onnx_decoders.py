@@ -1,0 +1,124 @@
+"""Decoders on ONNX Runtime: exports and files are EQUAL in every way, and every fault in a file is found with step and node."""
+
+import json
+
+import pytest
+from helpers.decoderfiles import FAMILIES, changed, exported
+from helpers.decoders import LLAMA, checks, folder
+
+WAYS = [
+    "full pass", "full pass, alone", "steps", "steps, alone", "chunks of 5, 3, 1", "3 tokens taken back", "sequences reordered",
+    "padded right", "padded left", "padded left, steps", "greedy, free",
+]  # fmt: skip
+
+
+def decode(xverify, model, result, subject, *options):
+    """(how ``xverify run --task decode`` ended, the row of the result)."""
+    command = ["run", str(model), "--task", "decode", "--subjects", subject, "--json", str(result), *options]
+    ended = xverify(*command)
+    return ended, json.loads(result.read_text())["rows"][0] if result.is_file() else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "mixtral", "whisper"])
+def test_export_of_a_family_is_equal_in_every_way(tmp_path, xverify, family):
+    ended, row = decode(xverify, FAMILIES / family, tmp_path / "result.json", "onnxruntime")
+    assert ended.code == 0, ended.out
+    assert [name for name in WAYS if name not in checks(row)] == []
+    assert {each["verdict"] for each in checks(row).values()} == {"EQUAL"}
+    assert row["decoding"]["not_tried"] == {}
+
+
+@pytest.mark.slow
+def test_export_of_the_newer_exporter_is_equal_in_every_way(tmp_path, xverify):
+    ended, row = decode(xverify, folder(tmp_path / "llama", LLAMA), tmp_path / "result.json", "onnxruntime:basic")
+    assert ended.code == 0, ended.out
+    assert "by torch's newer exporter" in ended.out
+    assert {each["verdict"] for name, each in checks(row).items() if name in WAYS} == {"EQUAL"}
+
+
+@pytest.mark.slow
+def test_export_of_an_encoder_is_equal_in_every_way_without_a_cache(tmp_path, xverify):
+    ended, row = decode(xverify, FAMILIES / "bert", tmp_path / "result.json", "onnxruntime")
+    assert ended.code == 0, ended.out
+    assert {name for name, each in checks(row).items() if each["verdict"] == "EQUAL"} > {"padded right", "padded left"}
+    assert "it has no cache, such as past.0 and present.0" in row["decoding"]["not_tried"]["steps"]
+
+
+@pytest.mark.slow
+def test_decoder_whose_cache_is_a_state_says_why_it_has_no_export(tmp_path, xverify):
+    ended, row = decode(xverify, FAMILIES / "mamba", tmp_path / "result.json", "onnxruntime")
+    assert ended.code == 3
+    assert row["status"] == "unsupported"
+    assert "no axis that grows with the tokens" in row["reason"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return exported(tmp_path_factory.mktemp("llama"))
+
+
+def of_file(xverify, file, result):
+    return decode(xverify, FAMILIES / "llama", result, f"port={file}", "--weights", str(file.with_name("weights.pt")))
+
+
+@pytest.mark.slow
+def test_right_file_is_equal_in_every_way(tmp_path, xverify, file):
+    ended, row = of_file(xverify, file, tmp_path / "result.json")
+    assert ended.code == 0, ended.out
+    assert {checks(row)[name]["verdict"] for name in WAYS} == {"EQUAL"}
+    assert (row["weights_digest"], row["weights_route"]) == (None, "of decoder.onnx")
+
+
+# Fault -> the first way that shows it, the node that differs first there, and the cause.
+FOUND = {
+    "late": ("steps", "/model/rotary_emb/Cast", "it behaves as if positions after a cache were one too large"),
+    "unmasked": ("padded left", "/model/layers.0/self_attn/MatMul_1", "it behaves as if padding was not masked"),
+    "other row": (
+        "steps",
+        "/model/layers.0/self_attn/MatMul_1",
+        "layers.0.keys` of the cache had its rows in the opposite",
+    ),
+    "stale": ("steps", "/model/layers.0/self_attn/MatMul_1", ""),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FOUND)
+def test_fault_in_a_file_is_found_with_step_and_node(tmp_path, xverify, file, fault):
+    way, node, cause = FOUND[fault]
+    ended, row = of_file(xverify, changed(file, fault), tmp_path / "result.json")
+    assert ended.code == 1, ended.out
+    found = checks(row)
+    assert found["full pass"]["verdict"] == "EQUAL"
+    assert next(name for name, each in found.items() if each["verdict"] != "EQUAL") == way
+    assert (found[way]["verdict"], found[way]["place"]) == ("DIFFERENT", f"node `{node}`")
+    assert found[way]["step"] is not None
+    assert cause in found[way]["explanation"]
+
+
+@pytest.mark.slow
+def test_other_base_in_a_file_is_found_by_the_layers(tmp_path, xverify, file):
+    ended, row = of_file(xverify, changed(file, "base"), tmp_path / "result.json")
+    assert ended.code == 1
+    assert checks(row)["full pass"]["verdict"] == "DIFFERENT"
+    assert checks(row)["full pass"]["place"] == ""
+    assert "between `model.layers.0.self_attn.v_proj` and `model.layers.0.self_attn.o_proj`" in ended.out
+
+
+def test_file_without_its_weights_asks_for_them(tmp_path, xverify):
+    onnx = pytest.importorskip("onnx")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], [])), tmp_path / "a.onnx")
+    ended = xverify("run", str(FAMILIES / "llama"), "--task", "decode", "--subjects", f"port={tmp_path / 'a.onnx'}")
+    assert ended.code == 2
+    assert "an ONNX file keeps its own weights" in ended.err
+    assert "--weights FILE" in ended.err
+
+
+def test_file_on_a_framework_that_runs_none_is_refused(tmp_path, xverify):
+    onnx = pytest.importorskip("onnx")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], [])), tmp_path / "a.onnx")
+    subject = f"port=torch:{tmp_path / 'a.onnx'}"
+    ended = xverify("run", str(FAMILIES / "llama"), "--task", "decode", "--subjects", subject, "--weights", "own")
+    assert ended.code == 2
+    assert "torch builds models from code, and runs no ONNX files" in ended.err

@@ -1,0 +1,147 @@
+"""ONNX files of the decoders in tests/decoders, with the weights that they were made of."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+FAMILIES = Path(__file__).parents[1] / "decoders"
+SCRIPT = """
+import sys
+from pathlib import Path
+
+import torch
+from xverify.framework.runner import Source
+from xverify.frameworks.torch.adapter import Adapter
+from xverify.workload.spec import find_model
+
+folder, file, place = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+framework = Adapter(1, "cpu")
+model = framework.build(Source(folder, file=file), {})
+generator = torch.Generator().manual_seed(0)
+state = {name: torch.randn(t.shape, generator=generator) * 0.15 + ("norm" in name) if t.is_floating_point() else t
+         for name, t in model.state_dict().items()}
+spec = find_model(folder).spec
+inputs = tuple(torch.randint(0, 64, (2, 16)) if t.dtype == "int64" else torch.randn(t.sized(2)) for t in spec.inputs.values())
+framework.export_decoder(model, inputs, (list(spec.inputs), list(spec.outputs)), place / "decoder.onnx", True)
+model.load_state_dict(state)
+import onnx
+from xverify.weights import onnx as weights
+
+graph = onnx.load(place / "decoder.onnx")
+weights.to_model(graph, {name: t.numpy() for name, t in model.state_dict().items()})
+onnx.save(graph, place / "decoder.onnx")
+torch.save(model.state_dict(), place / "weights.pt")
+"""
+
+
+def exported(place: Path, family: str = "llama", file: str = "torch") -> Path:
+    """A file ``decoder.onnx`` in a folder, and beside it ``weights.pt``."""
+    place.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", SCRIPT, str(FAMILIES / family), file, str(place)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return place / "decoder.onnx"
+
+
+def changed(file: Path, fault: str) -> Path:
+    """A copy of an exported file with a fault of FAULTS, beside it."""
+    import onnx
+
+    model = onnx.load(file)
+    FAULTS[fault](model.graph)
+    onnx.checker.check_model(model)
+    target = file.with_name("wrong.onnx")
+    onnx.save(model, target)
+    return target
+
+
+def _constant(graph, name, value):
+    import numpy as np
+    from onnx import numpy_helper
+
+    graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), f"onnx::{name}"))
+    return f"onnx::{name}"
+
+
+def _before(graph, name, *nodes):
+    """Let all nodes take the last output of these nodes, which stand first, in place of an input."""
+    for node in graph.node:
+        for place, each in enumerate(node.input):
+            if each == name:
+                node.input[place] = nodes[-1].output[0]
+    for number, node in enumerate(nodes):
+        graph.node.insert(number, node)
+
+
+def _after(graph, name, *nodes):
+    """Let these nodes make an output of the last of them, of a value that is called ``true_NAME``."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for place, each in enumerate(names):
+                if each == name:
+                    names[place] = f"true_{name}"
+    graph.node.extend(nodes)
+
+
+def _late(graph):
+    """Positions after a cache are one too large."""
+    from onnx import helper
+
+    two, three, one = (_constant(graph, f"late{value}", [value]) for value in (2, 3, 1))
+    _before(
+        graph, "position_ids",
+        helper.make_node("Shape", ["past.0"], ["late_shape"], "late_shape"),
+        helper.make_node("Slice", ["late_shape", two, three], ["late_length"], "late_length"),
+        helper.make_node("Min", ["late_length", one], ["late_any"], "late_any"),
+        helper.make_node("Add", ["position_ids", "late_any"], ["late_positions"], "late_positions"),
+    )  # fmt: skip
+
+
+def _unmasked(graph):
+    """Padding is not masked."""
+    from onnx import helper
+
+    one = _constant(graph, "unmasked", [1])
+    _before(graph, "attention_mask", helper.make_node("Max", ["attention_mask", one], ["unmasked"], "unmasked"))
+
+
+def _other_row(graph):
+    """The keys of the first layer that are returned are of the other sequences."""
+    from onnx import helper
+
+    axis, begin, end, step = (_constant(graph, f"row{i}", [value]) for i, value in enumerate((0, -1, -(2**31), -1)))
+    _after(
+        graph, "present.0",
+        helper.make_node("Slice", ["true_present.0", begin, end, axis, step], ["present.0"], "rows_turned"),
+    )  # fmt: skip
+
+
+def _stale(graph):
+    """The keys of the first layer that are returned are each of the token before."""
+    from onnx import helper
+
+    zero, one, last, axis = (_constant(graph, f"stale{value}", [value]) for value in (0, 1, -1, 2))
+    _after(
+        graph, "present.0",
+        helper.make_node("Slice", ["true_present.0", zero, one, axis], ["stale_first"], "stale_first"),
+        helper.make_node("Slice", ["true_present.0", zero, last, axis], ["stale_rest"], "stale_rest"),
+        helper.make_node("Concat", ["stale_first", "stale_rest"], ["present.0"], "stale_keys", axis=2),
+    )  # fmt: skip
+
+
+def _base(graph):
+    """The frequencies of the rotary embedding are those of another base."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    rates = [
+        each for node in graph.node for each in node.attribute if "rotary_emb" in node.name and each.t.dims[:1] == [6]
+    ]
+    assert len(rates) == 1
+    array = numpy_helper.to_array(rates[0].t)
+    rates[0].t.CopyFrom(numpy_helper.from_array(array ** np.float32(0.9)))
+
+
+FAULTS = {
+    "late": _late, "unmasked": _unmasked, "other row": _other_row, "stale": _stale, "base": _base,
+}  # fmt: skip
