@@ -15,6 +15,7 @@ from ..framework.modelfile import Tensor
 from ..weights.canonical import Array
 from ..workload import probe
 from ..workload.keys import case_key
+from . import decoder_cases
 
 # The kinds of cases, in order. The two random cases differ in their seed.
 KINDS = ("random", "random", "zeros", "large", "tiny", "alternating")
@@ -50,8 +51,9 @@ class Input:
 
     low, high: the range of its values: [low, high). None: floats are standard normal.
     says: how the values were chosen where that is a guess; "" where it is not.
-    kind: MASK, LENGTH_OF or COUNT, whose values in a case do not depend on what the case is for floats; FITTED for normal values
-        that are moved into the range; "" for any other input.
+    kind: MASK, LENGTH_OF or COUNT, or one of ``decoder_cases``, whose values in a case do not depend on what the case is for
+        floats; FITTED for normal values that are moved into the range; "" for any other input.
+    before: of a decoder's mask or positions: number of tokens in its cache.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Input:
     high: float | None = None
     says: str = ""
     kind: str = ""
+    before: int = 0
 
     @property
     def whole(self) -> tuple[int, int]:
@@ -77,6 +80,7 @@ def settle(
     counts: Sequence[str] = (),
     batch: int = BATCH,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    decodes: bool = True,
 ) -> tuple[list[Input], list[str]]:
     """Choose a size for every open dimension and a range for every input. Returns the inputs, and a note on each guess.
 
@@ -87,11 +91,13 @@ def settle(
     size: the guess for every open size that is not a batch; None: a usual size for each.
     counts: inputs that say how often a loop of the graph is repeated. batch: the guess for an open batch size.
     ranges: name of a floating-point input -> the range in which a file quantises it; ``limits`` comes before it.
+    decodes: whether inputs of a decoder are chosen so that its cache, its mask and its positions fit together.
     Raises UsageError for a shape that contradicts the file, for strings, and for an input of unknown rank without a shape.
     """
     _check_names(tensors, shapes)
     sizes, known = _given_sizes(tensors, shapes), vocabulary or {}
-    inputs, notes, settled = [], [], []
+    tensors, decoder = decoder_cases.fitted(tensors, shapes) if decodes else (tensors, None)
+    inputs, notes, settled = [], [decoder.says()] if decoder else [], []
     for tensor in tensors:
         shape, guessed = _shape(tensor, shapes, sizes, size, batch)
         if guessed:
@@ -108,9 +114,12 @@ def settle(
         if low is None and not kind and ranges and tensor.name in ranges:
             (low, high), kind = ranges[tensor.name], FITTED
             says = f"drawn within {low:.3g} to {high:.3g}, the range in which the file quantises it; --input-range gives another"
+        before = decoder.before if decoder else 0
+        if decoder and decoder.kind(tensor.name):
+            low, high, kind, says = 0, shape[-1] + before, decoder.kind(tensor.name), ""
         if says:
             notes.append(f"{tensor.name}: {says}")
-        inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says, kind))
+        inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says, kind, before))
     return inputs, notes
 
 
@@ -300,14 +309,14 @@ def make(inputs: Sequence[Input], seed: int, kinds: Sequence[str] = KINDS) -> di
     kinds: one of KINDS for each case. Whole numbers are random in their range in every case; "zeros" has their lowest value.
     """
     return {
-        case_key(case, each.name): _values(each, kind, case, probe.generator(seed, f"case {case}: {each.name}"))
-        for case, kind in enumerate(kinds)
-        for each in inputs
+        case_key(case, each.name): _values(each, kind, case, seed) for case, kind in enumerate(kinds) for each in inputs
     }
 
 
-def _values(each: Input, kind: str, case: int, random: np.random.Generator) -> Array:
-    dtype = np.dtype(_numpy(each.dtype))
+def _values(each: Input, kind: str, case: int, seed: int) -> Array:
+    dtype, random = np.dtype(_numpy(each.dtype)), probe.generator(seed, f"case {case}: {each.name}")
+    if each.kind in decoder_cases.KINDS:
+        return decoder_cases.values(each.kind, each.shape, each.before, case not in WHOLE, seed, case).astype(dtype)
     if each.kind == MASK:
         # What a truth value means is not told by the name "mask": all zeros is the other way of masking nothing.
         return _mask(each.shape, case, random).astype(dtype) * (dtype.kind != "b" or kind != "zeros")

@@ -50,7 +50,10 @@ def make_cases(
         [each for each in fixed if each.name in named and each.dtype in cases_module.TEXTS],
     )
     drawable = [each for each in fixed if each not in texts]
-    inputs, notes = cases_module.settle(drawable, shapes, vocabulary, settings.input_range, size, counts, batch, ranges)
+    single = settings.steps is None  # the steps of a sequence have a state of one size
+    inputs, notes = cases_module.settle(
+        drawable, shapes, vocabulary, settings.input_range, size, counts, batch, ranges, decodes=single
+    )
     cases_module.check_size(inputs)
     cases = drawn(inputs, notes, settings)
     cases = replace(cases, tensors=(*cases.tensors, *texts))

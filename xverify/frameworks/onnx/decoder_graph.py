@@ -6,7 +6,6 @@ and ``present.0``, ``past_key_values.0.key`` and ``present.0.key``, ``k_cache_in
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +14,8 @@ import numpy as np
 
 from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array
+from xverify.framework.decodernames import MASKS, OF_CACHE, OF_TOKENS, POSITIONS, USES, words
 
-MASKS, POSITIONS, USES = ("attention_mask", "mask"), ("position_ids", "positions"), ("use_cache_branch", "use_cache")
-OF_CACHE = {"past", "cache", "caches", "kv"}
 FREE = OF_CACHE | {
     "present",
     "new",
@@ -28,7 +26,6 @@ FREE = OF_CACHE | {
     "output",
 }  # words that an input and its output differ by
 OF_STATES = {"encoder", "cross"}  # of the keys and values of an encoder's states, which do not grow
-OF_TOKENS = re.compile("past|cache|seq|len|total|token")
 
 
 @dataclass(frozen=True)
@@ -143,18 +140,13 @@ def decoder_graph(graph: Any, names: Sequence[str], dtype: Any) -> DecoderGraph:
     return DecoderGraph(left[0], tuple(names[1:]), mask, positions, uses, past, output, dtypes)
 
 
-def _words(name: str) -> list[str]:
-    """The words of a name. Those of ``key_values`` say nothing: the cache holds both."""
-    return re.findall(r"[a-z]+|\d+", name.lower().replace("key_values", ""))
-
-
 def _pairs(inputs: Sequence[str], outputs: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(input, output) of every tensor of the cache."""
-    returned = {tuple(word for word in _words(name) if word not in FREE): name for name in reversed(outputs)}
+    returned = {tuple(word for word in words(name) if word not in FREE): name for name in reversed(outputs)}
     for name in inputs:
-        words = _words(name)
-        other = returned.get(tuple(word for word in words if word not in FREE))
-        if OF_CACHE & set(words) and other is not None:
+        own = words(name)
+        other = returned.get(tuple(word for word in own if word not in FREE))
+        if OF_CACHE & set(own) and other is not None:
             yield name, other
 
 
@@ -176,5 +168,5 @@ def _past(name: str, returned: str, tensor: Any, batch: Sequence[int | str], dty
             "axis of sequences and an open axis of tokens, and fixed sizes of all others"
         )
     shape = tuple(size if isinstance(size, int) else None for size in sizes)
-    grows = not OF_STATES & set(_words(name))
+    grows = not OF_STATES & set(words(name))
     return Past(name, returned, shape, dtype(tensor.elem_type), rows, places[0], grows)

@@ -1,0 +1,116 @@
+"""Inputs of the file of a decoder, drawn so that the cache, the mask and the positions fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..framework.decodernames import MASKS, OF_CACHE, OF_TOKENS, POSITIONS, USES, words
+from ..framework.modelfile import Tensor
+from ..weights.canonical import Array
+from ..workload import probe
+
+BEFORE, TOKENS = 8, 8  # tokens in the cache, and after them
+PADDED_MASK, PLACES, TRUE = "mask of a decoder", "positions of a decoder", "use of a cache"  # kinds of inputs
+KINDS = (PADDED_MASK, PLACES, TRUE)
+FREE = 2  # one of so many tokens of the cache may be padding, from the left
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The inputs of a decoder.
+
+    tokens: name of the input. before, count: number of tokens in the cache and after them.
+    mask, positions, uses: "" where there is none. past: the tensors of the cache.
+    """
+
+    tokens: str
+    before: int
+    count: int
+    mask: str
+    positions: str
+    uses: str
+    past: tuple[str, ...]
+
+    def kind(self, name: str) -> str:
+        """What an input is; "" for one that is drawn like any other."""
+        return {self.mask: PADDED_MASK, self.positions: PLACES, self.uses: TRUE, "": ""}.get(name, "")
+
+    def says(self) -> str:
+        """What is drawn, as a sentence."""
+        parts = [f"{self.before} tokens in the cache ({self.past[0]} and {len(self.past) - 1} more)"]
+        parts.append(f"{self.count} after them")
+        if self.mask:
+            parts.append(f"the first ones of some rows of {self.mask} are padding")
+        if self.positions:
+            parts.append(f"{self.positions} go on from those of the cache")
+        if self.uses:
+            parts.append(f"{self.uses} is true")
+        return f"{self.tokens}: taken for the tokens of a decoder: {'; '.join(parts)}; give others with --shape or --inputs"
+
+
+def fitted(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[Tensor], Decoding | None]:
+    """The inputs with the sizes that must fit together, and what they are; None where they are not those of a decoder.
+
+    shapes: --shape, which comes before what is chosen here.
+    """
+    by_name = {each.name: each for each in tensors}
+    past = {each.name: axis for each in tensors for axis in _tokens_axis(each)}
+    mask, positions, uses = (
+        next((name for name in known if name in by_name), "") for known in (MASKS, POSITIONS, USES)
+    )
+    wide = [each.name for each in tensors if each.dtype in ("int64", "int32") and len(each.shape or ()) == 2]
+    tokens = next((name for name in wide if name not in (mask, positions, *past)), "")
+    if not past or not tokens:
+        return list(tensors), None
+    first, axis = next(iter(past.items()))
+    before = _size(by_name[first], axis, shapes, BEFORE)
+    count = _size(by_name[tokens], 1, shapes, TOKENS)
+    sizes = {tokens: (1, count), positions: (1, count), mask: (1, before + count)}
+    sizes |= {name: (axis, before) for name, axis in past.items()}
+    found = [
+        _sized(each, *sizes[each.name]) if each.name in sizes and each.name not in shapes else each for each in tensors
+    ]
+    total = _size(next((each for each in found if each.name == mask), by_name[tokens]), 1, shapes, before + count)
+    fits = not mask or total == before + count
+    return found, Decoding(tokens, before, count, mask if fits else "", positions, uses, tuple(past))
+
+
+def values(kind: str, shape: tuple[int, ...], before: int, padded: bool, seed: int, case: int) -> Array:
+    """The values of an input of one of the kinds.
+
+    before: number of tokens in the cache. padded: whether some of them are padding in this case.
+    """
+    if kind == TRUE:
+        return np.ones(shape)
+    rows, count = shape[0], shape[-1]
+    random = probe.generator(seed, f"case {case}: padding")
+    padding = random.integers(0, before // FREE + 1, (rows, 1)) if padded else np.zeros((rows, 1), np.int64)
+    if kind == PADDED_MASK:
+        return (np.arange(count) >= padding).astype(np.int64)
+    return before + np.arange(count) - padding
+
+
+def _tokens_axis(tensor: Tensor) -> Iterator[int]:
+    """The axis of tokens of a tensor of a cache; none of another input."""
+    if not tensor.dtype.startswith(("float", "bfloat16")) or not OF_CACHE & set(words(tensor.name)):
+        return
+    opened = [axis for axis, size in enumerate(tensor.shape or ()) if axis and not isinstance(size, int)]
+    named = [axis for axis in opened if OF_TOKENS.search(str(tensor.shape[axis] or ""))] if tensor.shape else []
+    yield from (named or opened)[:1] if len(named or opened) == 1 else ()
+
+
+def _size(tensor: Tensor, axis: int, shapes: Mapping[str, tuple[int, ...]], usual: int) -> int:
+    given = shapes.get(tensor.name, tensor.shape or ())
+    size = given[axis] if axis < len(given) else None
+    return size if isinstance(size, int) else usual
+
+
+def _sized(tensor: Tensor, axis: int, size: int) -> Tensor:
+    """The tensor with this size of an axis that the file leaves open."""
+    shape = tensor.shape or ()
+    if axis >= len(shape) or isinstance(shape[axis], int):
+        return tensor
+    return replace(tensor, shape=(*shape[:axis], size, *shape[axis + 1 :]))
