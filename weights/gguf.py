@@ -27,6 +27,7 @@ class Tensors(Streamed):
 
     types: name -> type, e.g. "Q4_0". unread: the same for the arrays whose type is not known here.
     facts: see ``stored.Stored``, where the file says them.
+    first: the place in the file where the metadata end, and the table of arrays begins. alignment: of the arrays, in bytes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,6 +38,8 @@ class Tensors(Streamed):
         all_types = {name: each.tensor_type.name for name, each in self.tensors.items()}
         self.types = {name: each for name, each in all_types.items() if each in FLOATS or each in gguf_steps.TYPES}
         self.names = self.types
+        self.first = min((each.field.offset for each in reader.tensors), default=0)
+        self.alignment = int(reader.alignment)
         self.unread = {name: each for name, each in all_types.items() if name not in self.types}
         self.facts = _facts(reader)
 

@@ -26,6 +26,7 @@ def here(tmp_path, monkeypatch):
         (" port=keras-jax:a.py ", ("port", "keras-jax", "a.py", "build", "")),
         ("port=a.onnx", ("port", "", "a.onnx", "build", "")),
         ("port=onnxruntime:a.onnx@basic", ("port", "onnxruntime", "a.onnx", "build", "basic")),
+        ("model=a/b-Q4_0.gguf", ("model", "", "a/b-Q4_0.gguf", "build", "")),
     ],
 )
 def test_a_subject_is_read_and_written_again(text, parts):
@@ -65,6 +66,29 @@ def test_the_framework_is_that_of_the_libraries_which_the_function_uses(here, co
     adapter, mode = parse_subject("port=a.py")
     assert adapter.name == framework
     assert adapter.label(mode) == "port"
+
+
+def test_the_framework_of_a_file_that_is_no_code_is_told_by_its_suffix(here):
+    (here / "a.gguf").write_bytes(b"GGUF")
+    adapter, mode = parse_subject("model=a.gguf")
+    assert (adapter.name, mode, adapter.label(mode), adapter.file_name()) == ("llamacpp", "eager", "model", "a.gguf")
+    assert str(ports.parse("model=a.gguf")) == "model=a.gguf"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("model=b.gguf", r"--subjects model=b\.gguf: no such file.*: b\.gguf"),
+        ("model=a.gguf:make", r"a\.gguf is no code, and has no 'make': leave it out"),
+        ("model=torch:a.gguf", r"a file of torch ends with \.py, not \.gguf"),
+        ("model=llamacpp:a.py", r"a file of llamacpp ends with \.gguf, not \.py"),
+    ],
+)
+def test_a_file_that_is_no_code_and_cannot_be_read_is_one_clear_line(here, text, says):
+    (here / "a.gguf").write_bytes(b"GGUF")
+    (here / "a.py").write_text(TORCH)
+    with pytest.raises(UsageError, match=says):
+        parse_subject(text)
 
 
 def test_the_framework_is_found_in_the_files_beside(here):
@@ -143,7 +167,7 @@ def test_a_graph_runs_on_onnx_runtime(here):
     onnx.save(onnx.helper.make_model(graph), here / "a.onnx")
     adapter, mode = parse_subject("port=a.onnx")
     assert (adapter.name, adapter.variant, str(adapter.path), mode) == ("onnxruntime", "port", "a.onnx", "all")
-    with pytest.raises(UsageError, match="a graph has no function 'make'"):
+    with pytest.raises(UsageError, match="is no code, and has no 'make'"):
         parse_subject("port=a.onnx:make")
 
 

@@ -73,11 +73,12 @@ def gguf_names(weights, rotate=True):
     return made
 
 
-def write_gguf(path, arrays, kind="F32", architecture="llama", raw=None, important=False):
+def write_gguf(path, arrays, kind="F32", architecture="llama", raw=None, important=False, settings=None):
     """Write a file.
 
     arrays: under GGUF's names. kind: the type of matrices. raw: name -> (bytes (rows, bytes), type), in place of its array.
     important: whether the file says that weights of importance decided on its steps.
+    settings: writes further metadata; see ``running``.
     """
     import gguf
 
@@ -87,6 +88,8 @@ def write_gguf(path, arrays, kind="F32", architecture="llama", raw=None, importa
     writer.add_head_count_kv(KV_HEADS)
     if important:
         writer.add_string("quantize.imatrix.file", "imatrix.dat")
+    if settings:
+        settings(writer)
     for name, array in arrays.items():
         if raw and name in raw:
             data, of = raw[name]
@@ -100,6 +103,22 @@ def write_gguf(path, arrays, kind="F32", architecture="llama", raw=None, importa
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def running(base=10000.0, epsilon=1e-6):
+    """The metadata without which llama.cpp does not run a file. base: of its rotation. epsilon: of its norms."""
+
+    def settings(writer):
+        writer.add_context_length(64)
+        writer.add_embedding_length(HIDDEN)
+        writer.add_feed_forward_length(FEED_FORWARD)
+        writer.add_layer_norm_rms_eps(epsilon)
+        writer.add_rope_freq_base(base)
+        writer.add_rope_dimension_count(HEAD)
+        writer.add_vocab_size(VOCABULARY)
+        writer.add_tokenizer_model("none")
+
+    return settings
 
 
 def encoded(array, kind):

@@ -43,4 +43,4 @@ def ways(offers: DecoderOffers, length: int, threads: int, more: bool) -> tuple[
     if missing:
         advice = f"{offers.function} takes no {' and no '.join(missing)}: add the parameter{'s' * (len(missing) > 1)}"
         not_tried = {**{way.name: advice for way in padded}, **not_tried}
-    return [way for way in found if way.name not in not_tried], not_tried
+    return [way for way in found if way.name not in not_tried], {**not_tried, **offers.untried}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ class DecoderOffers:
     unplaced: whether its tokens have no positions, as in a model whose cache is a state. Then a mask alone is enough for
         padding, and a call takes that of its own tokens.
     lacks: what it takes instead of a cache, and what to write, in words; "" for a model with a cache.
+    untried: what else of this model is not tried -> why.
     """
 
     function: str
@@ -35,6 +36,7 @@ class DecoderOffers:
     kinds: tuple[str, ...] = ()
     unplaced: bool = False
     lacks: str = ""
+    untried: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,10 @@ def parse_subject(text: str) -> tuple[type[Framework], str]:
     if port is not None:
         framework = port.framework or ports.framework_of(port, load_all())
         adapter, name, mode = variant(load(framework), port.name, port.path), port.name, port.mode
+        if adapter.suffix != port.path.suffix and not ports.is_graph(port.path):  # a graph has a check of its own
+            raise UsageError(
+                f"--subjects {port}: a file of {framework} ends with {adapter.suffix}, not {port.path.suffix}"
+            )
     else:
         name, _, mode = text.strip().partition(":")
         adapter = named(name)

@@ -1,7 +1,8 @@
-"""A subject whose model file stands anywhere: ``NAME=[FRAMEWORK:]PATH.py[:FUNCTION][@MODE]``, or ``NAME=PATH.onnx[@MODE]``.
+"""A subject whose model file stands anywhere: ``NAME=[FRAMEWORK:]PATH.py[:FUNCTION][@MODE]``, ``NAME=PATH.onnx[@MODE]`` or
+``NAME=PATH.gguf``.
 
-The file is parsed, and never imported in this process. Its framework is that of the libraries which the function uses. An ONNX file
-takes the place of the reference's export, and keeps its own weights.
+A file of code is parsed, and never imported in this process. Its framework is that of the libraries which the function uses; that
+of another file is told by its suffix. An ONNX file takes the place of the reference's export, and keeps its own weights.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from .modelfile import ModelFile
 
 WRITE = (
-    "write NAME=[FRAMEWORK:]FILE.py[:FUNCTION][@MODE], e.g. port=fast/model.py:build@compile, or NAME=FILE.onnx[@MODE]"
+    "write NAME=[FRAMEWORK:]FILE.py[:FUNCTION][@MODE], e.g. port=fast/model.py:build@compile, or NAME=FILE.onnx[@MODE], or "
+    "NAME=FILE.gguf"
 )
-FORM = re.compile(r"([\w.-]*)=(?:(\w[\w-]+):)?(.+?\.(?:py|onnx))(?::(\w+))?(?:@([\w-]+))?")
+FORM = re.compile(r"([\w.-]*)=(?:(\w[\w-]+):)?(.+?\.(?:py|onnx|gguf))(?::(\w+))?(?:@([\w-]+))?")
+CODE = ".py"
 GRAPH, RUNTIME = ".onnx", "onnxruntime"  # the suffix of graphs, and what runs one where the subject does not say
 ANYWHERE = "numpy"  # code of every framework may import it
 
@@ -46,7 +49,7 @@ class Port:
 
     def __str__(self) -> str:
         start = f"{self.framework}:" * bool(self.framework)
-        function = "" if is_graph(self.path) else f":{self.function}"
+        function = f":{self.function}" * (self.path.suffix == CODE or self.function != BUILD)
         return f"{self.name}={start}{self.path}{function}" + f"@{self.mode}" * bool(self.mode)
 
 
@@ -94,14 +97,15 @@ def beside(text: str, folder: Path) -> str:
 
 
 def check(port: Port) -> None:
-    """Raise UsageError unless there is such a file, which defines or imports the function, or is a graph."""
-    if is_graph(port.path):
+    """Raise UsageError unless there is such a file, which defines or imports the function, or is no code."""
+    if port.path.suffix != CODE:
+        _check_file(port)
         if port.function != BUILD:
-            raise UsageError(f"--subjects {port}: a graph has no function {port.function!r}; {WRITE}")
-        wrong = reading.problem(port.path)
-        if wrong:
-            raise UsageError(f"--subjects {port}: {wrong}: {port.path}")
-        _format().check(port.path)
+            raise UsageError(
+                f"--subjects {port}: {port.path.name} is no code, and has no {port.function!r}: leave it out"
+            )
+        if is_graph(port.path):
+            _format().check(port.path)
         return
     names = _names(port)
     if names.known is not None and port.function not in names.known:
@@ -117,6 +121,8 @@ def framework_of(port: Port, adapters: Mapping[str, type[Framework]]) -> str:
     check(port)
     if is_graph(port.path):
         return RUNTIME
+    if port.path.suffix != CODE:
+        return next(name for name, adapter in adapters.items() if adapter.suffix == port.path.suffix)
     own = {name: adapter for name, adapter in adapters.items() if not adapter.runs_export and adapter.reads() == name}
     found: list[str] = []
     for start in (port.function, None):
@@ -139,10 +145,14 @@ def _gives_way(adapter: type[Framework], other: type[Framework]) -> bool:
     return derived or set(adapter.needs.values()) < set(other.needs.values())
 
 
-def _names(port: Port) -> Names:
+def _check_file(port: Port) -> None:
     wrong = reading.problem(port.path)
     if wrong:
         raise UsageError(f"--subjects {port}: {wrong}: {port.path}")
+
+
+def _names(port: Port) -> Names:
+    _check_file(port)
     try:
         return Names.of(parsed_file(port.path))
     except WRONG as error:

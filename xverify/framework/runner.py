@@ -72,6 +72,8 @@ class Runner:
     libraries: ClassVar[tuple[str, ...]] = ()
     # The name, without ``.py``, of the model file and of the table in names.toml that this adapter reads; '' means ``name``.
     file: ClassVar[str] = ""
+    # The end of the name of its model file. A file that is no code is named by its path alone (see ports).
+    suffix: ClassVar[str] = ".py"
     # How a subject is called whose model file is not the framework's own: ``torch-fused``; '' for the framework's own file.
     variant: ClassVar[str] = ""
     # The model file that a subject names by its path; None where it is in the model folder.
@@ -148,7 +150,7 @@ class Runner:
     @classmethod
     def file_name(cls) -> str:
         """What messages call this file."""
-        return cls.path.name if cls.path else f"{cls.reads()}.py"
+        return cls.path.name if cls.path else f"{cls.reads()}{cls.suffix}"
 
     @classmethod
     def called(cls) -> str:

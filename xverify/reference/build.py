@@ -16,10 +16,10 @@ from ..framework import discovery
 from ..messages import reference as messages_reference
 from ..messages.soundness import BuildAgain
 from ..messages.weights import ReadFile
-from ..processes.reading import convert_weights
+from ..processes.reading import convert_weights, read_quantised
 from ..processes.worker import Worker
 from ..progress import Listener
-from ..weights import check, digest, normal_form, npz
+from ..weights import check, digest, gguf, gguf_model, normal_form, npz
 from ..weights import torch as torch_weights
 from ..weights.canonical import Changed
 from ..workload import probe
@@ -321,6 +321,10 @@ def _draw_weights(
 def _read_file(process: ReferenceProcess, path: Path, target: Path) -> npz.OnDisk:
     """Write the canonical arrays of a weight file, which is never read in this process, to an array file, and return them."""
     trust, most = process.request.trust, process.request.max_weights
+    if path.suffix in gguf.SUFFIXES:
+        stored = read_quantised(path, target.with_name("stored-weights.npz"), most)
+        npz.save_file(gguf_model.hugging_face(stored.arrays, stored.facts), target)
+        return npz.OnDisk(target)
     if path.suffix not in torch_weights.SUFFIXES or process.framework != "torch":
         return convert_weights(path, target, trust, most)
     # torch is imported in this worker already

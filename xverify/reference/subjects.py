@@ -11,6 +11,7 @@ from .. import host
 from ..environments import store as environments
 from ..errors import UsageError, nearest
 from ..framework import discovery as frameworks
+from ..framework import ports
 from ..framework.adapter import Framework
 from ..workload.spec import ModelFolder
 from . import variants
@@ -114,6 +115,8 @@ def _named(folder: ModelFolder, subjects: Sequence[str]) -> tuple[list[tuple[typ
     for adapter, _ in chosen:
         variants.check(adapter)
         if not offered(folder, adapter):
+            if adapter.suffix != ports.CODE:
+                raise UsageError(f"{adapter.name} runs a file, which a subject names: write NAME=FILE{adapter.suffix}")
             raise UsageError(
                 f"{adapter.called()} cannot run {folder.name}: {folder.code} has no {_file(adapter)}.py{_similar(folder, adapter)}"
             )

@@ -129,7 +129,7 @@ def module_file(path: Path, used: Used, project: Path | None = None) -> tuple[Pa
 
 def reached(path: Path, project: Path | None = None) -> set[Path]:
     """The files that a file imports, also by way of others, without those of installed packages. Arguments: see ``module_file``."""
-    found, left = set[Path](), [path]
+    found, left = set[Path](), [path] if path.suffix == ".py" else []  # a model file that is no code imports nothing
     while left and len(found) < MOST_FILES:
         file = left.pop()
         try:

@@ -76,8 +76,8 @@ class CommonSettings:
     )
     weights: FilePath | None = option(
         None,
-        "trained weights: .safetensors .npz .pt .pth .pkl .onnx, or the index or folder of sharded .safetensors files; own: what "
-        "the reference's build() makes; probe: drawn from the seed",
+        "trained weights: .safetensors .npz .pt .pth .pkl .onnx .gguf, or the index or folder of sharded .safetensors files; own: "
+        "what the reference's build() makes; probe: drawn from the seed",
         group=WHAT, metavar="FILE", path="either", instead=NO_FILES, unset="the folder's, else drawn from the seed",
     )  # fmt: skip
     trust: bool = option(False, "also read weight files that can run code when they are read", group=WHAT)
@@ -255,7 +255,8 @@ class RunArguments:
 
     subjects: Sequence[str] | None = option(
         None,
-        "framework[:mode],..., or a file as NAME=FILE.py[:FUNCTION][@MODE]; the first is the baseline of time ratios",
+        "framework[:mode],..., or a file as NAME=FILE.py[:FUNCTION][@MODE] or NAME=FILE.gguf; the first is the baseline of time "
+        "ratios",
         group=WHAT, metavar="LIST", parse=_names, unset="every installed framework",
     )  # fmt: skip
     json: FilePath | None = option(

@@ -1,0 +1,1 @@
+"""llama.cpp, which runs language models in GGUF files."""
