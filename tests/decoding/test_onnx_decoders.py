@@ -106,6 +106,15 @@ def test_other_base_in_a_file_is_found_by_the_layers(tmp_path, xverify, file):
     assert "between `model.layers.0.self_attn.v_proj` and `model.layers.0.self_attn.o_proj`" in ended.out
 
 
+@pytest.mark.slow
+def test_embedding_that_computes_its_positions_is_judged_by_what_it_returns(xverify):
+    """Whisper gives its embedding of positions the tokens, and a graph gives the lookup the positions."""
+    pytest.importorskip("onnxruntime")
+    ended = xverify("run", FAMILIES / "whisper", "--subjects", "onnxruntime", "--no-timing")
+    assert ended.code == 0, ended.out
+    assert " 31/31  EQUAL" in ended.out
+
+
 def test_file_without_its_weights_asks_for_them(tmp_path, xverify):
     onnx = pytest.importorskip("onnx")
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], [])), tmp_path / "a.onnx")

@@ -116,8 +116,15 @@ class InputJudge:
         search = (same_kind, exact, layer, self.capture.channels_last)
         fitting = nearest(*search) or unpadded_image(*search)
         if fitting is not None:
-            given.matched += 1
             same = same_in_float64(exact, fitting[1])  # then no copy is made
+            if not same and _makes_indices(layer):
+                given.inputs.append(exact)
+                given.joined = (
+                    given.joined
+                    or "the reference's layer makes the indices, so the glue code before it is judged with it"
+                )
+                return fitting[0]
+            given.matched += 1
             given.findings.append(
                 self._identical(place, exact)
                 if same
@@ -156,6 +163,11 @@ class InputJudge:
     def _identical(self, place: Place, exact: Tensor) -> Finding:
         self.glue.settle(exact)
         return place.identical()
+
+
+def _makes_indices(layer: nn.Module) -> bool:
+    """Whether an embedding computes what it looks up, such as the positions of tokens. A graph has the lookup alone."""
+    return isinstance(layer, nn.Embedding) and type(layer).forward is not nn.Embedding.forward
 
 
 def _why_joined(captured: Sequence[Tensor], exact: Tensor) -> str:
