@@ -115,6 +115,22 @@ def test_other_names_are_matched_and_the_state_goes_with_them(xverify, right, tm
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_the_state_has_the_names_of_code_whose_outputs_have_none(xverify, right, tmp_path):
+    returned = 'return {"y": self.V(new), "h_out": new}'
+    assert returned in CELL
+    (tmp_path / "cell.py").write_text(CELL.replace(returned, "return self.V(new), new"))
+    npz.save_file({"W.weight": W, "U.weight": U, "V.weight": V}, tmp_path / "weights.npz")
+    wrong = cell(tmp_path / "wrong.onnx", state=U.T)
+    against = ["--against", f"torch={tmp_path / 'cell.py'}:build", "--weights", tmp_path / "weights.npz", "--steps", 4]
+    done = xverify("check", right, wrong, *against, "--state", "output_1=h", "--json", tmp_path / "r.json")
+    assert done.code == 1, done.out + done.err
+    assert [row["error"]["verdict"] for row in rows(tmp_path, "conversion")] == ["EQUAL", "DIFFERENT"], done.out
+    done = xverify("check", right, *against, "--state", "h_out=h")
+    assert done.code == 2
+    assert "torch=cell.py:build has no output 'h_out'. It has the outputs output_0, output_1" in done.err
+
+
 def test_recorded_steps_are_a_reference(xverify, right, tmp_path):
     h, tensors = np.zeros((2, 5)), {}
     for step in range(6):
