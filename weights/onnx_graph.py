@@ -25,6 +25,8 @@ PASSES = (
     "Unsqueeze",
     "DequantizeLinear",
 )  # what a weight may go through
+# Operators on whole numbers that have the output channels of their weight last; those of others are first.
+LAST = ("QLinearMatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
 # How ONNX Runtime ends the name of a weight that it quantised, beside NAME_scale and NAME_zero_point.
 QUANTISED = "_quantized"
 
@@ -76,10 +78,11 @@ class _Reading:
                 zero = node.input[2] if len(node.input) > 2 else ""
                 return self._dequantised(name, array, node.input[1], zero, axis)
             if node.op_type in ("QLinearConv", "QLinearMatMul") and node.input[3] == name:
-                return self._dequantised(name, array, node.input[4], node.input[5], 0)
+                return self._dequantised(name, array, node.input[4], node.input[5], -1 if node.op_type in LAST else 0)
         if name.endswith(QUANTISED):
             begin = name.removesuffix(QUANTISED)
-            return self._dequantised(name, array, f"{begin}_scale", f"{begin}_zero_point", 0)
+            axis = -1 if any(node.op_type in LAST for node in self.users.get(name, ())) else 0
+            return self._dequantised(name, array, f"{begin}_scale", f"{begin}_zero_point", axis)
         return None
 
     def _dequantised(self, name: str, array: Array, scale: str, zero: str, axis: int) -> Array | None:

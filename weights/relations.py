@@ -195,7 +195,7 @@ class _Relating:
         """A weight that is stored as whole numbers: its error is a few per cent unless its scale is wrong."""
         dtype = self.file.quantised[plain.name]
         factor = scaled_by(array, right)
-        if abs(factor - 1.0) > NEAR * 5:
+        if abs(factor - 1.0) > NEAR * 5 and rms(array - factor * right) <= NEAR * 5 * rms(array):
             says = f"quantised to {dtype} with a scale {factor:.3g} times the right one"
             return replace(plain, kind="scale", says=says, right=False)
         says = f"quantised to {dtype}, {share(plain.away)} (rms) away"

@@ -87,6 +87,17 @@ def test_a_changed_weight_is_described(change, says):
     assert told(w, weights()) == [says]
 
 
+def test_a_scale_is_told_only_where_one_factor_explains_the_values():
+    right = np.random.default_rng(3).normal(size=(24, 24)).astype(np.float32)
+    rows = np.r_[np.full(12, 1.0), np.full(12, 0.2)].astype(np.float32)[:, None]
+    steps = np.round(right * 40) / 40
+    for file, says in ((steps * 1.3, "with a scale 1.3 times the right one"), (steps * rows, "% (rms) away")):
+        (found,) = relate(Stored({"w": file}, quantised={"w": "int8"}), Stored({"w": right}))
+        assert says in found.says
+        assert ("with a scale" in found.says) == ("with a scale" in says)
+        assert not found.right
+
+
 def test_a_missing_bias_is_named():
     w = weights()
     del w["fc.bias"]
