@@ -12,29 +12,31 @@ pytest.importorskip("onnxruntime")
 SUITES = Path(__file__).parents[2] / "suites"
 
 
-@pytest.mark.slow
-def test_a_wrong_kernel_is_different_at_its_node_although_half_a_step_would_excuse_the_outputs():
-    faults = "dequantises x 1.01,rounds down"
-    command = [
-        sys.executable,
-        SUITES / "kernels.py",
-        "--networks",
-        "perceptron",
-        "--schemes",
-        "static",
-        "--faults",
-        faults,
-    ]
+def checked(*options):
+    """What the suite prints of the perceptron: the right file, then each wrong kernel."""
+    command = [sys.executable, SUITES / "kernels.py", "--networks", "perceptron", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     right, *lines, _ = done.stdout.splitlines()
-    assert right.startswith("perceptron, static, right: IDENTICAL")
+    assert "right: IDENTICAL" in right
+    return lines
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_is_different_at_its_node_although_half_a_step_would_excuse_the_outputs():
+    lines = checked("--schemes", "static", "--faults", "dequantises x 1.01,rounds down")
     assert len(lines) == 4
     for everywhere, fused in zip(lines[::2], lines[1::2]):
         assert "(everywhere)" in everywhere
         assert ": DIFFERENT, named; " in everywhere
         assert "(fused)" in fused
         assert ": EQUAL, within half a step; " in fused  # the limit of what outputs alone tell
+
+
+@pytest.mark.slow
+def test_a_wrong_fused_kernel_is_different_where_it_changes_more_than_half_a_step():
+    (line,) = checked("--schemes", "static operators", "--faults", "dequantises x 1.1", "--where", "fused")
+    assert ": DIFFERENT; " in line
 
 
 @pytest.mark.slow
