@@ -135,6 +135,11 @@ def shown(text: str) -> str:
     return COMMAND.sub(lambda found: f"\\x{ord(found[0]):02x}", line) if ":" in line or "#" in line else line
 
 
+def with_article(noun: str) -> str:
+    """A noun with its article, for a message: "an ONNX file"."""
+    return f"{'an' if noun[0] in 'AEIOU' else 'a'} {noun}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: "; did you mean 'X'?", or "." when no known name is similar."""
     import difflib  # imported here, because only error messages need it

@@ -60,7 +60,7 @@ def files(tmp_path, monkeypatch):
         (
             ["m.onnx", "m.tflite"],
             2,
-            "m.onnx is a ONNX file, and no source of a conversion: name a Keras HDF5 file, a Keras",
+            "m.onnx is an ONNX file, and no source of a conversion: name a Keras HDF5 file, a Keras",
         ),
         (
             ["plain.keras", "m.pt2"],
@@ -77,7 +77,7 @@ def files(tmp_path, monkeypatch):
         (
             ["plain.keras", "new.onnx"],
             3,
-            "a conversion to ONNX file needs tf2onnx, which is not installed: pip install tf2onnx",
+            "a conversion to an ONNX file needs tf2onnx, which is not installed: pip install tf2onnx",
         ),
         (
             ["plain.keras", "m.xml", "--quantize", "int8"],

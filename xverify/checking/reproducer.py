@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import Failed, NotWritten, SubjectError
+from ..errors import Failed, NotWritten, SubjectError, with_article
 from ..messages.graph import GraphSide
 from ..messages.pieces import CutPair
 from ..processes.worker import Worker
@@ -31,7 +31,9 @@ def reproduced(context: Context, graphs: Worker | None, checked: Checked, target
     if context.settings.reproducer is None or evaluated is None or not wrong:
         return checked
     if not evaluated.opened.is_onnx or evaluated.opened.form.runtime not in MODES:
-        no = Reproduced(None, f"only ONNX files have a reproducer, and this is a {evaluated.opened.form.title}")
+        no = Reproduced(
+            None, f"only ONNX files have a reproducer, and this is {with_article(evaluated.opened.form.title)}"
+        )
         return replace(checked, reproducers=dict.fromkeys(wrong, no))
     found = {}
     for name in wrong:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..checking import cases
 from ..checking.cases import Input
 from ..checking.subject import File, Opened, make_worker, open_file
-from ..errors import UsageError
+from ..errors import UsageError, with_article
 from ..framework import converter, discovery, formats
 from ..framework.converter import INT8, Step
 from ..framework.modelfile import ModelFile
@@ -66,11 +66,11 @@ class FileConversion(Conversion):
     def _steps(self, form: type[ModelFile], text: str) -> tuple[Step, ...]:
         """The steps for a file of this format. Raises UsageError where there is none, and for options that it does not take."""
         target, settings = self.target.form, self.settings
-        known = [each.title for each in formats.load_all().values() if each.converts]
+        known = [with_article(each.title) for each in formats.load_all().values() if each.converts]
         if not form.converts:
             raise UsageError(
-                f"{text} is a {form.title}, and no source of a conversion: name a {', a '.join(known)}, or the model that it was "
-                "made of"
+                f"{text} is {with_article(form.title)}, and no source of a conversion: name {', '.join(known)}, or the model "
+                "that it was made of"
             )
         steps = target.steps_of_file(form.runtime, settings.quantize)
         if not steps:
@@ -80,7 +80,7 @@ class FileConversion(Conversion):
                 if each.steps_of_file(form.runtime, settings.quantize)
             ]
             raise UsageError(
-                f"{text} is a {form.title}, of which no {target.title} is made; --to takes {', '.join(others)} for it"
+                f"{text} is {with_article(form.title)}, of which no {target.title} is made; --to takes {', '.join(others)} for it"
             )
         plain = ConvertSettings()
         for name in ("weights", "exporter", "keep"):

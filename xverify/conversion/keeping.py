@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from ..errors import UsageError, nearest
+from ..errors import UsageError, nearest, with_article
 from ..framework import converter
 from ..framework.converter import Converter, Layer
 
@@ -22,7 +22,7 @@ def check(keep: str, quantize: str | None, accept: str | None, form: type[Conver
     if not form.mixes:
         mixing = " or ".join(name for name in converter.files() if converter.load(name).mixes)
         raise UsageError(
-            f"--keep {keep}: no layer of a {form.title} can stay in float32 by itself; write --to {mixing}"
+            f"--keep {keep}: no layer of {with_article(form.title)} can stay in float32 by itself; write --to {mixing}"
         )
     if keep == AUTO and accept is None:
         raise UsageError("--keep auto needs the conditions that the file is to meet, e.g. --accept 'sqnr>=40'")

@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import host, messages
 from ..checking.options import CheckSettings
 from ..environments import store as environments
-from ..errors import Failed, NotInstalled, Unsupported, UsageError
+from ..errors import Failed, NotInstalled, Unsupported, UsageError, with_article
 from ..framework import converter, discovery
 from ..framework.adapter import Framework
 from ..framework.converter import Step
@@ -85,7 +85,7 @@ class Conversion:
 
     def _check_installed(self, steps: Sequence[Step]) -> None:
         """Raise NotInstalled when a framework of the conversion is missing here and has no environment, or a package is missing."""
-        title = self.target.form.title
+        title = with_article(self.target.form.title)
         for step in steps:
             adapter = discovery.load(step.framework)
             if environments.chosen(adapter) is not None:
@@ -111,8 +111,8 @@ class Conversion:
             adapter = discovery.load(step.framework)
             if step.builds and folder.file(adapter.reads()) is None:
                 raise UsageError(
-                    f"a {form.title} is made of the model in {adapter.reads()}.py, and {text} has none: write it in a model "
-                    "folder, or convert to another format"
+                    f"{with_article(form.title)} is made of the model in {adapter.reads()}.py, and {text} has none: write it in "
+                    "a model folder, or convert to another format"
                 )
 
     def _request(self, folder: ModelFolder) -> Request:

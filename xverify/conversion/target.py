@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from .. import outputs, writing
-from ..errors import NotWritten, UsageError
+from ..errors import NotWritten, UsageError, with_article
 from ..framework import converter, reads
 from ..framework.converter import Converter
 from ..outputs import Output, Read
@@ -35,7 +35,7 @@ class Target:
         """Raise UsageError when the file cannot be made at its place."""
         form, path = self.form, self.path
         if form.strict_suffix and path.suffix not in form.suffixes:
-            raise UsageError(f"{path}: the name of a {form.title} ends with {' or '.join(form.suffixes)}")
+            raise UsageError(f"{path}: the name of {with_article(form.title)} ends with {' or '.join(form.suffixes)}")
         for part in form.parts(path):
             if part.is_symlink() or part.exists():
                 self._check_replaceable(part)
@@ -58,7 +58,7 @@ class Target:
         strange = next(_strange(part), None) if part.is_dir() else None
         if strange is not None:
             raise UsageError(
-                f"{strange} is no part of a {self.form.title}, and {part} is replaced as a whole; move it elsewhere"
+                f"{strange} is no part of {with_article(self.form.title)}, and {part} is replaced as a whole; move it elsewhere"
             )
         if not part.is_dir() and not part.is_file():
             raise UsageError(f"{part} is neither a file nor a folder; it is never replaced: name another OUT")

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import Failed, SubjectError, Unsupported, XverifyError, first_line
+from ..errors import Failed, SubjectError, Unsupported, XverifyError, first_line, with_article
 from ..results.precision import Precision
 from ..weights.stored import Stored, norms_by_name
 from .filenodes import Traced
@@ -198,7 +198,7 @@ class ModelFile(Runner):
         express is a node of a domain that nobody implements. inputs: name -> native input, which fixes the shapes.
         Raises Unsupported for a file of which there is no such graph.
         """
-        raise Unsupported(f"there is no graph of a {self.title} in ONNX")
+        raise Unsupported(f"there is no graph of {with_article(self.title)} in ONNX")
 
     def traced(self, model: Any, inputs: Mapping[str, Any]) -> Traced:
         """The nodes of the file, and their values in one case. inputs: name -> native input.
@@ -223,7 +223,7 @@ class ModelFile(Runner):
 
     def stored(self, model: Any) -> Stored:
         """The weights that an opened file stores. Raises Unsupported when the runtime does not show them."""
-        raise Unsupported(f"{self.runtime} does not show the weights of a {self.title}")
+        raise Unsupported(f"{self.runtime} does not show the weights of {with_article(self.title)}")
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         """The kind of an exception that the runtime raised, and its cause in one line."""
