@@ -26,7 +26,7 @@ OTHERS = ("diffusers", "timm", "transformers", "pytest", "uv")
 FILLED = {"…": "jax", "MODEL": "mlp", "FILE": "r.json"}
 WORD = (
     r"(?:--[a-z][\w-]*|[A-Z]{3,}(?:\.json)?|FILE\.json|page\.html|\.\.\.|…(?:/\*\.json)?"
-    r"|(?:create|remove|list|timing|mlp|resnet50|train|[a-z]+:[a-z]+,[a-z]+)\b)"
+    r"|(?:create|remove|list|timing|mlp|llamacpp|resnet50|train|[a-z]+:[a-z]+,[a-z]+)\b)"
 )
 
 

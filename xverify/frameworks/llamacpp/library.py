@@ -112,7 +112,7 @@ class Library:
         raise AttributeError(name)
 
     def _remedy(self) -> str:
-        return "xverify env create llamacpp installs a version that is known"
+        return "for a version that is known, type: xverify env create llamacpp"
 
     def _note(self, level: int, text: bytes, _: Any) -> None:
         if level == ERROR:
