@@ -25,7 +25,7 @@ def test_sizes_fit_together_and_are_told():
     _, shapes, notes = drawn(TOKENS, MASK, PLACES, PAST, USES)
     assert shapes["input_ids"] == shapes["position_ids"] == (2, 8)
     assert (shapes["attention_mask"], shapes["past_key_values.0.key"]) == ((2, 16), (2, 2, 8, 12))
-    assert "8 tokens in the cache (past_key_values.0.key and 0 more); 8 after them" in notes[0]
+    assert "8 tokens in the cache (past_key_values.0.key); 8 after them" in notes[0]
     assert "use_cache_branch is true" in notes[0]
 
 

@@ -15,7 +15,7 @@ from ..workload import probe
 BEFORE, TOKENS = 8, 8  # tokens in the cache, and after them
 PADDED_MASK, PLACES, TRUE = "mask of a decoder", "positions of a decoder", "use of a cache"  # kinds of inputs
 KINDS = (PADDED_MASK, PLACES, TRUE)
-FREE = 2  # one of so many tokens of the cache may be padding, from the left
+MOST_PADDING = 0.5  # share of the tokens in the cache; the first ones of a row are padding
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,9 @@ class Decoding:
 
     def says(self) -> str:
         """What is drawn, as a sentence."""
-        parts = [f"{self.before} tokens in the cache ({self.past[0]} and {len(self.past) - 1} more)"]
-        parts.append(f"{self.count} after them")
+        others = len(self.past) - 1
+        cache = f"{self.past[0]} and {others} more" if others else self.past[0]
+        parts = [f"{self.before} tokens in the cache ({cache})", f"{self.count} after them"]
         if self.mask:
             parts.append(f"the first ones of some rows of {self.mask} are padding")
         if self.positions:
@@ -87,7 +88,7 @@ def values(kind: str, shape: tuple[int, ...], before: int, padded: bool, seed: i
         return np.ones(shape)
     rows, count = shape[0], shape[-1]
     random = probe.generator(seed, f"case {case}: padding")
-    padding = random.integers(0, before // FREE + 1, (rows, 1)) if padded else np.zeros((rows, 1), np.int64)
+    padding = random.integers(0, int(MOST_PADDING * before) + 1, (rows, 1)) if padded else np.zeros((rows, 1), np.int64)
     if kind == PADDED_MASK:
         return (np.arange(count) >= padding).astype(np.int64)
     return before + np.arange(count) - padding

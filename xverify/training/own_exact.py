@@ -52,8 +52,8 @@ class ExactSteps:
 class Beside:
     """A step of a subject beside an exact one. weights: its parameters after the step.
 
-    rival: the exact steps with all variants of the subject's framework, where neither these nor those without explain what
-        differs: a mistake hides whether the subject has them.
+    rival: the exact steps with all variants that the subject's framework has; None unless neither they nor the steps without
+        variants explain what differs. A mistake may then hide whether the subject has these variants.
     """
 
     made: Made
@@ -110,7 +110,9 @@ class ChangedSteps:
         best, rival = beside, None
         for exact in self.with_variants(beside.exact, variants) if best.weights.failing else ():
             other = Beside.of(beside.made, exact)
-            if set(exact.variants) <= set(own) and exact.variants != (CLIP_EPS,):  # which is less than a search can see
+            if set(exact.variants) <= set(own) and exact.variants != (
+                CLIP_EPS,
+            ):  # it changes less than a search can see
                 rival = exact
             if exact.explains(bool(other.weights.failing), other.weights.badness < best.weights.badness):
                 best = other

@@ -32,11 +32,13 @@ Parts = dict[str, tuple[str, ...]]  # name of a weight -> names of others
 @contextmanager
 def without_collections() -> Iterator[None]:
     """Collect no garbage. An import makes almost none, and looking for it takes an eighth of the import of torch."""
+    collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if collects:
+            gc.enable()
 
 
 class Building(Group):

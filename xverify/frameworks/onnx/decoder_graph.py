@@ -16,16 +16,9 @@ from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array
 from xverify.framework.decodernames import MASKS, OF_CACHE, OF_TOKENS, POSITIONS, USES, words
 
-FREE = OF_CACHE | {
-    "present",
-    "new",
-    "updated",
-    "in",
-    "out",
-    "input",
-    "output",
-}  # words that an input and its output differ by
-OF_STATES = {"encoder", "cross"}  # of the keys and values of an encoder's states, which do not grow
+# Words by which the names of an input and of its output may differ.
+FREE = OF_CACHE | {"present", "new", "updated", "in", "out", "input", "output"}
+OF_STATES = {"encoder", "cross"}  # words of the keys and values of an encoder's states, which do not grow
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from xverify.frameworks.onnx.decoder_graph import DecoderGraph
 if TYPE_CHECKING:
     from xverify.frameworks.onnx.base import OnExport
 
-# Runs the callable with a number of threads; 0 for that of the run. Takes the inputs by name, and returns these outputs.
+# Computes a graph. It takes the inputs by name and the names of outputs, and returns these outputs.
 Call = Callable[[Mapping[str, Array], Sequence[str]], Sequence[Array]]
 
 
@@ -34,7 +34,7 @@ class OnnxDecoder(Decoder):
     """A graph as a decoder. A cache is a dictionary: input -> value.
 
     model: the ModelProto. graph: what it takes. title: the file, in messages.
-    opened: makes a callable with a number of threads.
+    opened: makes what computes the graph with a number of threads; 0 for that of the run.
     """
 
     shows: ClassVar[str] = "node"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from xverify.errors import Unsupported
+from xverify.float64.replaced import replaced
 from xverify.framework.adapter import Names
 from xverify.framework.decoding import MASK, PAST, POSITIONS, PRESENT
 from xverify.framework.structures import is_tensor
@@ -140,7 +141,7 @@ def _layers(cache: Any) -> list[Any] | None:
 
 
 def _tensors(decoder: TorchDecoder, cache: Any) -> list[Any]:
-    """The tensors of a cache that go through the graph. None of no cache."""
+    """The tensors of a cache that go through the graph; [] where there is no cache."""
     layers = _layers(cache)
     if layers is not None:
         return [tensor for layer in layers for tensor in (layer.keys, layer.values)]
@@ -206,11 +207,5 @@ def _as_graph(decoder: TorchDecoder, template: Any, more: int, count: int) -> It
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([inspect.Parameter(f"input{number}", kind) for number in range(count)])
     forward.__signature__ = signature  # type: ignore[attr-defined]
-    had = vars(model).get("forward")
-    object.__setattr__(model, "forward", forward)
-    try:
+    with replaced(model, forward=forward):
         yield
-    finally:
-        object.__delattr__(model, "forward")
-        if had is not None:
-            object.__setattr__(model, "forward", had)

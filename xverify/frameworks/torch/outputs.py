@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from xverify.float64.replaced import replaced
 from xverify.framework.structures import is_plain, leaves, map_leaves, named_outputs
 
 
@@ -56,16 +57,11 @@ def in_order(model: Any, inputs: tuple[Any, ...], names: Sequence[str]) -> Itera
     if plain:
         yield
         return
-    original, had = model.forward, vars(model).get("forward")
+    original = model.forward
 
     @functools.wraps(original)
     def forward(*args: Any, **kwargs: Any) -> Any:
         return tuple(named_outputs(original(*args, **kwargs), names).values())
 
-    object.__setattr__(model, "forward", forward)
-    try:
+    with replaced(model, forward=forward):
         yield
-    finally:
-        object.__delattr__(model, "forward")
-        if had is not None:
-            object.__setattr__(model, "forward", had)
