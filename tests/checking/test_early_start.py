@@ -3,13 +3,18 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from xverify.checking.graph_worker import in_background
+from xverify.checking.graph_worker import graph_worker, in_background
+from xverify.checking.options import CheckSettings
 from xverify.commands._main import main
+from xverify.errors import Failed
 from xverify.float64.rounding import PART, Noise
+from xverify.messages.graph import DescribeGraph
+from xverify.processes.worker import Worker
 
 
 @pytest.mark.parametrize(
@@ -28,6 +33,7 @@ def test_noise_of_one_seed_is_the_same_each_time_and_that_of_a_new_generator():
     generator = torch.Generator().manual_seed(7)
     pool = torch.empty(2 * PART, dtype=torch.float64).uniform_(-1.0, 1.0, generator=generator)
     values = torch.linspace(1.0, 2.0, 5, dtype=torch.float64)
+    other_order = torch.stack([values, values]).t()[:, :1]  # not contiguous
     starts = [int(torch.randint(PART, (1,), generator=generator)) for _ in range(2)]
     wanted = [values * (1 + 0.5 * pool[start : start + 5]) for start in starts]
     with torch.inference_mode():
@@ -35,6 +41,10 @@ def test_noise_of_one_seed_is_the_same_each_time_and_that_of_a_new_generator():
     for _ in range(2):
         noise = Noise(7)
         assert all(torch.equal(noise.perturbed(values, 0.5), right) for right in wanted)
+    assert torch.equal(Noise(7).perturbed(other_order, 0.5).reshape(-1), wanted[0])
+    assert torch.equal(Noise(7).perturb_(values.clone(), 0.5), wanted[0])
+    infinite = torch.full_like(values, -torch.inf)
+    assert torch.equal(Noise(7).perturbed(infinite, 0.5), infinite)
 
 
 def test_an_error_in_the_background_is_raised_by_the_result():
@@ -43,6 +53,25 @@ def test_an_error_in_the_background_is_raised_by_the_result():
 
     with pytest.raises(ValueError, match="no"):
         in_background(fails).result()
+
+
+def test_graphs_are_read_before_they_are_asked_for_and_an_error_waits_for_its_question(tmp_path, monkeypatch):
+    asked = []
+
+    def answer(worker, request):
+        asked.append(Path(request.file).name)
+        if asked[-1] == "damaged.onnx":
+            raise Failed("no graph")
+
+    monkeypatch.setattr(Worker, "ask", answer)
+    monkeypatch.setattr(Worker, "start", lambda worker: None)
+    worker = graph_worker(CheckSettings(), tmp_path)
+    worker.begin()
+    worker.read_early([tmp_path / "m.onnx", tmp_path / "damaged.onnx"])
+    worker.ask(DescribeGraph("late.onnx"))
+    assert asked == ["m.onnx", "damaged.onnx", "late.onnx"]
+    with pytest.raises(Failed, match="no graph"):
+        worker.ask(DescribeGraph("damaged.onnx"))
 
 
 def test_a_file_that_cannot_be_opened_does_not_wait_for_torch(tmp_path, capsys, monkeypatch):

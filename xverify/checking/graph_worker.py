@@ -6,14 +6,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from .. import host
+from ..errors import SubjectError
 from ..framework import discovery
 from ..messages import Start, Started
 from ..messages.codec import ReplyType, Request
+from ..messages.graph import DescribeGraph
 from ..processes.command import interpreter
 from ..processes.worker import Worker
 from .options import CheckSettings
@@ -31,6 +33,18 @@ class GraphWorker(Worker):
         """Start the process, unless it is started already, without waiting until it has imported torch."""
         if self.starting is None:
             self.starting = in_background(self.start)
+
+    def read_early(self, files: Sequence[Path]) -> None:
+        """Read the graphs of files when the process has started, before they are asked for."""
+        if self.starting is not None and files:
+            self.starting = in_background(self._read, self.starting, files)
+
+    def _read(self, starting: Future[Started], files: Sequence[Path]) -> Started:
+        started = starting.result()
+        with suppress(SubjectError):  # the same request fails again where the graph is needed
+            for each in files:
+                super().ask(DescribeGraph(str(each.resolve())))
+        return started
 
     def ask(self, request: Request[ReplyType]) -> ReplyType:
         if self.starting is not None and not isinstance(request, Start):

@@ -36,7 +36,7 @@ from .graphs import with_graph
 from .input_cases import guess_cases
 from .judge import CONVERSION
 from .model_inputs import fitting_ranges, with_fixed_sizes
-from .nodes import Capture, may_have
+from .nodes import LARGE, Capture, may_have
 from .options import CheckSettings
 from .precision import read_precision
 from .references import Given, Reference
@@ -148,6 +148,9 @@ class Check:
         context = self.context
         if self.graphs is not None:
             self.graphs.begin()
+            known = self.reference.files if self.reference is not None else ()
+            every = [each for each in (*known, *self.files) if each.is_onnx]
+            self.graphs.read_early([each.path for each in every if each.path.stat().st_size <= LARGE])
         with ThreadPoolExecutor(max_workers=max(2, host.cores())) as pool:
             ready = pool.submit(self.reference.open) if self.reference else None
             opening = [

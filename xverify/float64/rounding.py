@@ -27,6 +27,7 @@ HUGE = 2.0**100
 WHOLE = 2.0**MOST_BITS  # the largest of the numbers below which float32 has every whole number
 SAMPLE = 1024  # values that are looked at first, at regular distances
 PART = 2**20  # values that are perturbed at once
+ONE = torch.ones((), dtype=torch.float64)
 
 Kept = Callable[[Tensor], Tensor | None]  # of float64 values -> which of them stay as they are; None: none of them
 
@@ -198,6 +199,9 @@ class Noise:
         if tensor.requires_grad and torch.is_grad_enabled() and tensor.dtype == torch.float64:
             source = tensor.detach().contiguous()
             return tensor * self._change_(torch.ones_like(source), size, kept, source)
+        if tensor.dtype == torch.float64 and 0 < tensor.numel() <= PART and not has_no_memory(tensor):
+            whole = tensor.contiguous()  # what is new then is written once
+            return whole * self._factors(whole.view(-1), size, kept).view(whole.shape)
         return self._change_(tensor.clone(memory_format=torch.contiguous_format), size, kept)
 
     def _change_(self, tensor: Tensor, size: float | None, kept: Kept | None, values: Tensor | None = None) -> Tensor:
@@ -209,14 +213,19 @@ class Noise:
         flat = tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
         sources = flat if values is None else values.view(-1)
         for part, source in zip(_parts(flat), _parts(sources)):
-            start = int(torch.randint(PART, (1,), generator=self.generator))
-            # A factor keeps infinities: an added part of one would be NaN where the signs differ.
-            factors = self.pool[start : start + part.numel()].mul(self.unit if size is None else size).add_(1.0)
-            stays = kept(source) if kept is not None else None
-            if stays is not None:
-                factors.masked_fill_(stays, 1.0)
-            part.mul_(factors)
+            part.mul_(self._factors(source, size, kept))
         return tensor
+
+    def _factors(self, values: Tensor, size: float | None, kept: Kept | None) -> Tensor:
+        """The factors of at most PART values in one axis; see ``_change_``.
+
+        A factor keeps infinities: an added part of one would be NaN where the signs differ.
+        """
+        start = int(torch.randint(PART, (1,), generator=self.generator))
+        drawn = self.pool[start : start + values.numel()]
+        factors = torch.add(ONE, drawn, alpha=self.unit if size is None else size)
+        stays = kept(values) if kept is not None else None
+        return factors if stays is None else factors.masked_fill_(stays, 1.0)
 
 
 # -- softmax ----------------------------------------------------------------------------------------------------------

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xverify.formats._bfloat16 import Bits
-from xverify.formats._onnx_file import GRAPH, GRAPH_TAG
-from xverify.formats._protobuf import fields, mapped, text
+from xverify.formats._onnx_parts import Parts
 from xverify.framework.structures import Natives
 
 if TYPE_CHECKING:
     from xverify.formats.onnx import Adapter, OnnxModel
 
 EXPOSED = 256  # values that one session exposes; more need memory, fewer need more sessions
-INITIALIZER, NAME = 5, 8  # numbers of fields in GraphProto and in TensorProto
 OF_NO_TENSORS = ("SplitToSequence", "If", "Loop", "Scan")  # operators whose results may be no tensors
 
 
@@ -39,7 +36,7 @@ def node_values(
     from xverify.formats.onnx import grouped
 
     inputs = grouped(framework.session(model, "ORT_ENABLE_ALL"), inputs)
-    file = _File.read(onnx, path)
+    file = Parts.read(onnx, path)
     graph = file.model
     tensors = set(_tensors(graph))
     files: dict[str, str] = {}
@@ -63,7 +60,7 @@ def _compute(
     framework: Adapter,
     model: OnnxModel,
     onnx: Any,
-    file: _File,
+    file: Parts,
     nodes: Sequence[Any],
     known: Mapping[str, Any],
     inputs: Mapping[str, Any],
@@ -88,50 +85,6 @@ def _compute(
     accepted = {value.name for value in session.get_inputs()} | constants
     feed = {name: value for name, value in given.items() if name in accepted}
     return dict(framework.run_values(session, feed, wanted))
-
-
-@dataclass(frozen=True)
-class _File:
-    """An ONNX file. Its weights stay where they are, because copies of them take longer than everything else that is done here.
-
-    model: the ModelProto without initializers. initializers: name -> the bytes of its field of the GraphProto.
-    """
-
-    model: Any
-    initializers: Mapping[str, memoryview]
-
-    @classmethod
-    def read(cls, onnx: Any, path: Path) -> _File:
-        """Find the initializers of a file."""
-        data = mapped(path)
-        view, model, kept = memoryview(data), onnx.ModelProto(), list[memoryview]()
-        initializers: dict[str, memoryview] = {}
-        end = 0
-        for field in fields(data, 0, len(data)):
-            if field.number != GRAPH:
-                model.MergeFromString(bytes(view[end : field.end]))
-            else:
-                place = field.start
-                for each in fields(data, field.start, field.end):
-                    own = view[place : each.end]
-                    if each.number == INITIALIZER:
-                        names = [text(data, one) for one in fields(data, each.start, each.end) if one.number == NAME]
-                        initializers[names[-1] if names else ""] = own
-                    else:
-                        kept.append(own)
-                    place = each.end
-            end = field.end
-        model.graph.MergeFromString(b"".join(kept))
-        return cls(model, initializers)
-
-    def with_initializers(self, part: Any, names: Collection[str]) -> bytes:
-        """A serialised ModelProto with these initializers. A serialised message may give a field in parts, here the graph."""
-        pieces = [each for name, each in self.initializers.items() if name in names]
-        size, digits = sum(map(len, pieces)), bytearray()
-        while size > 127:
-            digits.append(size & 127 | 128)
-            size >>= 7
-        return b"".join([part.SerializeToString(), GRAPH_TAG, bytes([*digits, size]), *pieces])
 
 
 def _cut(onnx: Any, graph: Any, nodes: Sequence[Any], needed: set[str], given: Mapping[str, Any]) -> None:

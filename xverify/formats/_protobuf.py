@@ -34,7 +34,7 @@ class Field(NamedTuple):
     value: int
 
 
-Buffer = bytes | mmap.mmap
+Buffer = bytes | mmap.mmap | memoryview
 
 
 def mapped(path: Path) -> mmap.mmap | bytes:
@@ -68,7 +68,7 @@ def fields(data: Buffer, start: int, end: int) -> Iterator[Field]:
 
 def text(data: Buffer, field: Field) -> str:
     """The content of a field that is a string."""
-    return data[field.start : field.end].decode(errors="replace")
+    return bytes(data[field.start : field.end]).decode(errors="replace")
 
 
 def _varint(data: Buffer, place: int, end: int) -> tuple[int, int]:

@@ -292,9 +292,11 @@ class GraphWork(Group):
                 import onnx
             except ModuleNotFoundError:
                 raise NotInstalled("onnx is not installed, which reads ONNX files: pip install onnx") from None
+            from ..formats._onnx_parts import load
             from ..replay.graph.model import Graph
 
-            self.graphs[file] = Graph(onnx.load(file, load_external_data=not data), data or str(Path(file).parent))
+            model, values = load(onnx, Path(file))
+            self.graphs[file] = Graph(model, data or str(Path(file).parent), values)
         return self.graphs[file]
 
 

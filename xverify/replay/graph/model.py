@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -91,13 +92,19 @@ class Body:
     freed: for each node, the names of the values that no later node needs.
     """
 
-    def __init__(self, proto: GraphProto | FunctionProto, context: Context) -> None:
+    def __init__(
+        self,
+        proto: GraphProto | FunctionProto,
+        context: Context,
+        values: Mapping[str, np.ndarray[Any, Any]] = MappingProxyType({}),
+    ) -> None:
         graph = isinstance(proto, GraphProto)
         self.name: str = proto.name
         self.constants: dict[str, np.ndarray[Any, Any]] = {}
         if graph:
             for tensor in proto.initializer:
-                self.constants[tensor.name] = _array(tensor, context.folder)
+                known = values.get(tensor.name)
+                self.constants[tensor.name] = _array(tensor, context.folder) if known is None else known
             for sparse in proto.sparse_initializer:
                 self.constants[sparse.values.name] = _dense(sparse, context.folder)
         names = [value.name for value in proto.input] if graph else list(proto.input)
@@ -194,14 +201,17 @@ class Graph(Body):
 
     model: the model, with its external data loaded or in ``folder``.
     folder: the folder of the file; only needed for external data that is not loaded.
+    values: of the initializers that have no data in the model, by name.
     declared: output -> the size of each dimension, its name, or None where it is open; only where the file says them.
     taken: the same of the inputs.
     """
 
-    def __init__(self, model: ModelProto, folder: str = "") -> None:
+    def __init__(
+        self, model: ModelProto, folder: str = "", values: Mapping[str, np.ndarray[Any, Any]] = MappingProxyType({})
+    ) -> None:
         opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
         functions = {(_domain(function.domain), function.name): function for function in model.functions}
-        super().__init__(model.graph, Context(opsets, functions, folder))
+        super().__init__(model.graph, Context(opsets, functions, folder), values)
         self.types = {value.name: value.type for value in model.graph.input}
         self.declared, self.taken = (
             {value.name: _sizes(value.type.tensor_type.shape) for value in values if _says(value)}
