@@ -2,7 +2,8 @@
 
 A few samples tell the noise of most models well. Where a few activations are near a bend, such as the ends of a hard sigmoid, the
 noise of one sample may be several times that of another: sixteen samples of mobilenet-v3-small, for a large input, were 2.4e-6 to
-8.7e-6. Few samples may then all be small. More samples are taken before a file is accused.
+8.7e-6. Few samples may then all be small, and a reference without float64 has a single one. More samples are taken before a file is
+accused.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def measured_again(
     """The meaning of a file with floors from more samples for these cases. Noise that was added to them stays added.
 
     inputs: the array file of the input cases. graphs: the worker that evaluates ONNX graphs.
-    A meaning without an evaluation in float64, and that of a sequence of steps, is returned as it is.
+    A meaning of unknown noise, and that of a sequence of steps, is returned as it is.
     """
-    if meaning.floors is None or meaning.precision != "float64" or opened.state:
+    if meaning.floors is None or opened.state:
         return meaning
     floors: Floors
     if not meaning.modelled:

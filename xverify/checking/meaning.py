@@ -157,9 +157,11 @@ def _perturbed_floors(opened: Opened, inputs: Path, outputs: Outputs, exact: Out
 
 
 def more_perturbed(meaning: Meaning, opened: Opened, inputs: Path, seed: int, samples: int) -> dict[str, Floor]:
-    """The floors of a meaning by so many perturbed evaluations in float64, of all cases."""
-    changed = _perturbed(inputs, seed)
-    found = [compute(opened, changed, f"again-{index}", float64=True, perturb=seed + index) for index in range(samples)]
+    """The floors of a meaning by so many perturbed evaluations in its own precision, of all cases."""
+    changed, exact = _perturbed(inputs, seed), meaning.precision == "float64"
+    found = [
+        compute(opened, changed, f"again-{index}", float64=exact, perturb=seed + index) for index in range(samples)
+    ]
     return perturbation_floors(meaning.outputs, found)
 
 
