@@ -63,7 +63,8 @@ def test_noise_is_measured_again_in_the_precision_of_the_reference(tmp_path, pre
     opened = Runtime(tmp_path, [])
     again = measured_again(meaning, opened, inputs, None, 0, (0,))
     assert opened.asked == [precision == "float64"] * SAMPLES
-    assert again.floors["0/y"] == pytest.approx(np.sqrt((SAMPLES - 1 + 25) / SAMPLES), rel=1e-6)
+    mean = np.sqrt((SAMPLES - 1 + 25) / SAMPLES)
+    assert (again.floors["0/y"] > mean).all()  # and as much more as so few samples leave open
 
 
 @pytest.mark.slow
