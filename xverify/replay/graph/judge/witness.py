@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ....verdict.ratios import all_within_limits
 from ....workload.probe import drawn_anew
 from ..evaluation import ERRORS, Evaluation, given
+from ..layers import KINDS, QUANTISED_WEIGHTS, Kind
 from ..model import Graph
 from ..values import Value, is_float
 from .noise import OutputNoise
@@ -61,10 +62,20 @@ def hidden(
 ) -> tuple[tuple[str, ...], int] | None:
     """The weights in which a fault would not show, and the number of all weights.
 
-    With such a weight drawn anew, all outputs stay within the limits.
+    With such a weight drawn anew, all outputs stay within the limits. The scales of quantised arrays are no weights.
     most: evaluations that may be made; None where one for each weight is more. The other arguments are those of ``unmoved``.
     """
-    weights = {name: data for name, data in graph.constants.items() if _is_weight(data)}
+    scales = set(_scales(graph))
+    weights = {name: data for name, data in graph.constants.items() if _is_weight(data) and name not in scales}
     if len(weights) > most:
         return None
     return tuple(name for name in weights if unmoved(graph, inputs, outputs, seed, weights[name])), len(weights)
+
+
+def _scales(graph: Graph) -> Iterator[str]:
+    """The names of the values that some node takes as a scale or as a zero point."""
+    for _, node in graph.walk():
+        kind = KINDS.get(node.op, Kind())
+        steps = (*kind.steps, *([QUANTISED_WEIGHTS[node.op]] if node.op in QUANTISED_WEIGHTS else []))
+        places = [*(kind.result or ()), *(place for each in steps for place in (each.scale, each.zero))]
+        yield from filter(None, map(node.input, places))
