@@ -28,7 +28,7 @@ NEAR = 1e-3  # share of a change by which an explanation may be off: the port's 
 NEAR_LOSS = 1e-5  # the same, of a loss
 BETTER = 0.1  # an explanation must leave less than this share of the residual
 RIVAL = 4.0  # an explanation that leaves less than this multiple of what the best one leaves is as good, if neither is EQUAL
-SAME = 1e-7  # relative difference of two explanations that have the same result
+SAME = 1e-4  # relative difference of the changes of two explanations that are one: a number that is fitted, and the same rounded
 MOST = 2  # explanations that are named together
 
 
@@ -45,11 +45,11 @@ class Explained(NamedTuple):
 
 
 class _Fitting(NamedTuple):
-    """A mistake that explains the port. left: what it leaves, in limits of EQUAL. results: the weights after the steps."""
+    """A mistake that explains the port. left: what it leaves, in limits of EQUAL. changes: of the weights in all steps."""
 
     mistake: Mistake
     left: float
-    results: Array
+    changes: Array
 
 
 def explain(steps: Steps, ports: Sequence[Port], mistakes: Sequence[Mistakes]) -> Explained:
@@ -100,8 +100,7 @@ def _listed(catalogue: Mistakes, case: Case, deadline: Deadline) -> Iterator[Mis
 
 def _tried(mistake: Mistake, case: Case, deadline: Deadline, most: float) -> _Fitting | None:
     """The mistake with what it leaves, where it explains the port. most: seconds that this may take."""
-    port, worst, better, results = case.port, 0.0, False, list[Array]()
-
+    port, worst, better, changes = case.port, 0.0, False, list[Array]()
     steps = within(case.steps, mistake.around, mistake.batch) if mistake.around or mistake.batch else case.steps
     if mistake.difference:  # a port that has one may also have a mistake, which a later step shows
         steps = replace(steps, files=steps.files[: port.first + 1])
@@ -115,14 +114,14 @@ def _tried(mistake: Mistake, case: Case, deadline: Deadline, most: float) -> _Fi
                     return None
                 worst = max(worst, left)
                 better = better or _better(taken, port, number)
-                results += [taken.after[name].ravel() for name in port.floors[number]]
+                changes += [taken.changes[name].ravel() for name in port.floors[number]]
     except OutOfTime:
         if deadline.left <= 0:
             raise
         return None
     except Exception:  # the user's code may not run with this mistake in it
         return None
-    return _Fitting(mistake, worst, np.concatenate([*results, np.empty(0)])) if better else None
+    return _Fitting(mistake, worst, np.concatenate([*changes, np.empty(0)])) if better else None
 
 
 def _left(mistake: Mistake, taken: Taken, port: Port, number: int) -> float:
@@ -170,7 +169,7 @@ def _told(fitting: Sequence[_Fitting]) -> str:
             other
             for other in chosen
             if other.mistake.says == says
-            or (other.mistake.kind == kind and rms(each.results - other.results) <= SAME * rms(each.results))
+            or (other.mistake.kind == kind and rms(each.changes - other.changes) <= SAME * rms(each.changes))
         ]
         if each.left <= most and not same:
             chosen.append(each)
