@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from xverify.float64.operations import perturbed_operations
 from xverify.float64.rounding import Noise
-from xverify.float64.summed_gradients import error_of_means, rounding_of_rows, rounding_of_sums
+from xverify.float64.summed_gradients import error_of_means, rounding_of_rows, rounding_of_sums, rounding_one_by_one
 
 SHAPE = (8, 16, 28, 28)
 
@@ -88,3 +89,30 @@ def test_the_means_of_a_batch_norm_are_perturbed_as_their_sums_round():
     shift = error.mean((0, 2, 3)) * deviation * x[:, 0].numel()
     rounding = rounding_of_rows(g.transpose(0, 1).flatten(1))
     assert 0.5 < rms(shift) / rms(rounding) < 2
+
+
+@pytest.mark.parametrize("count", [64, 1024, 4096])
+@pytest.mark.parametrize("mean", [0.0, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)])
+def test_sums_in_a_lower_precision_lose_small_terms(count, mean, dtype, unit):
+    terms = (torch.randn(64, count, generator=torch.Generator().manual_seed(0)) + mean).to(dtype)
+    found = torch.zeros(64, dtype=dtype)
+    for column in terms.T:
+        found = found + column
+    terms = terms.double()
+    error, expected = rms(found.double() - terms.sum(1)), rms(rounding_one_by_one(terms, unit, losing=True))
+    assert 0.05 < error / expected < 3
+    if (count, mean, dtype) == (4096, 1.0, torch.bfloat16):  # most of the sum is lost
+        assert error > 5 * rms(rounding_one_by_one(terms, unit, losing=False))
+
+
+def test_the_gradient_of_a_bias_loses_terms_and_a_sum_of_the_code_does_not():
+    layer, x = nn.Linear(4, 8).double(), torch.ones(4096, 4, dtype=torch.float64)
+    units = {("sum", ((4096, 8),)): 2.0**-8}
+    with perturbed_operations(Noise(0), units):
+        output = layer(x)
+        output.backward(torch.ones_like(output))
+        plain = torch.ones(4096, 8, dtype=torch.float64).sum(0)
+    assert layer.bias.grad is not None
+    assert rms(layer.bias.grad - 4096) > 0.5 * 4096
+    assert rms(plain - 4096) < 0.2 * 4096

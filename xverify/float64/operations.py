@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_iter, tree_map_only
 from ..verdict.limits import UNIT, growth
 from .arithmetic import float64_arithmetic
 from .rounding import Noise, has_no_memory, rounded_log_softmax, rounded_logsumexp, rounded_softmax, sums_exactly
+from .summed_gradients import rounding_one_by_one
 
 # Operations that copy, select or compare values, or whose results float32 holds exactly.
 COPIES = frozenset((
@@ -124,10 +125,16 @@ class _Perturbing(TorchDispatchMode):
         return tree_map_only(Tensor, lambda tensor: _changed(tensor, partial(self.noise.perturb_, size=unit)), found)
 
     def _added_up(self, x: Tensor, axes: Sequence[int], unit: float) -> Tensor:
-        """The error of a plain sum over these axes, of which each addition rounds the sum so far."""
+        """The error of a plain sum over these axes, of which each addition rounds the sum so far.
+
+        In a backward pass, where it is the gradient of a bias, it loses small terms: TensorFlow adds up such gradients alone so.
+        """
         kept = [axis for axis in range(x.dim()) if axis not in axes]
-        so_far = x.permute(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1).cumsum(-1)
-        size = unit * so_far.square().sum(-1).sqrt()
+        terms = x.permute(*kept, *axes).reshape(*(x.shape[axis] for axis in kept), -1)
+        in_backward = torch._C._current_graph_task_id() >= 0  # torch has no public name for it
+        size = rounding_one_by_one(terms, unit, losing=in_backward) * math.sqrt(
+            3
+        )  # uniform: its mean square is a third
         return self.noise.perturbed(size, 1.0) - size
 
     def _approximation(self, size: Tensor, found: Tensor) -> Tensor:

@@ -66,6 +66,20 @@ def rounding_of_rows(terms: Tensor, apart: bool = False) -> Tensor:
     return torch.cat([_rounding_of_part(part.double(), apart) for part in terms.split(step)])
 
 
+def rounding_one_by_one(terms: Tensor, unit: float, losing: bool) -> Tensor:
+    """The rms rounding of sums that are added up term by term in a precision of this unit roundoff, (...). terms: (..., n).
+
+    losing: whether to count the terms that are lost, as they are less than half the spacing of the numbers near the sum so far.
+        They add up, and most of a sum of one sign may be lost. The other roundings are independent.
+    """
+    sums = terms.cumsum(-1)
+    size = sums.square().sum(-1) * (unit**2 / 3)
+    if losing:
+        half = torch.ldexp(torch.full_like(sums, unit), sums.frexp().exponent - 1)
+        size += torch.where(terms.abs() < half, terms, 0.0).sum(-1).square()
+    return size.sqrt_()
+
+
 def _rounding_of_part(terms: Tensor, apart: bool) -> Tensor:
     counts = terms != 0  # a zero is added without rounding
     sums = terms.cumsum(1).abs_() * counts
