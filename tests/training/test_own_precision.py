@@ -216,6 +216,7 @@ def test_a_step_whose_noise_could_hide_a_wrong_rate_is_untested(xverify, tmp_pat
         assert row["error"]["verdict"] == "UNTESTED"
         assert "optimizer: the gradients that the optimizers are given cannot be seen" in row["error"]["reason"]
         assert checks(row)["loss"] == {"EQUAL"}
+        assert checks(row)["precision"] == {"EQUAL"}
 
 
 def test_a_rate_that_is_a_little_wrong_is_different(xverify, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any
 
@@ -81,6 +82,11 @@ class Jax(Framework):
         from xverify.frameworks.jax.own_step import slots
 
         return slots(value)
+
+    def watched_products(self) -> AbstractContextManager[dict[str, int]]:
+        from xverify.frameworks.jax.products import watched_products
+
+        return watched_products()
 
     def wait(self, outputs: Any) -> None:
         """A call returns before its outputs are computed. Every computation belongs to outputs, and all outputs are waited for."""
