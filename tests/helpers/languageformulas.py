@@ -81,3 +81,43 @@ def n_bits_product(case):
             weights[column, row] = (values[column] - zero) * float(scales[row, at])
     found = a.astype(np.float64) @ weights
     return found if bias is None else found + bias
+
+
+def bnb4_product(case):
+    """MatMulBnb4, with the numbers of both types written out, by the four bits that stand for each."""
+    a, b, scales = case.inputs
+    block, rows, columns = (case.attributes[name] for name in ("block_size", "N", "K"))
+    fp4 = [0.0, 0.005208333333333333, 0.6666666666666666, 1.0, 0.3333333333333333, 0.5, 0.16666666666666666, 0.25]
+    nf4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+           -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+           0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023,
+           1.0]  # fmt: skip
+    levels = nf4 if case.attributes["quant_type"] else fp4 + [-each for each in fp4]
+    weights = np.zeros((columns, rows))
+    for place in range(rows * columns):
+        byte = int(b[place // 2])
+        code = byte & 15 if place % 2 else byte >> 4
+        weights[place % columns, place // columns] = levels[code] * float(scales[place // block])
+    return a.astype(np.float64) @ weights
+
+
+def gathered(case):
+    """GatherBlockQuantized, value by value."""
+    stored, indices, scales, zeros = case.inputs
+    get = case.attributes.get
+    bits, axis, block, along = get("bits"), get("quantize_axis"), get("block_size"), get("gather_axis")
+    per_byte = 8 // bits if stored.dtype == np.uint8 else 1
+
+    def field(array, row, column):
+        if array.dtype != np.uint8:
+            return float(array[row, column])
+        return int(array[row, column // per_byte]) >> bits * (column % per_byte) & 2**bits - 1
+
+    rows, columns = stored.shape[0], stored.shape[1] * per_byte
+    real = np.zeros((rows, columns))
+    for row, column in np.ndindex(rows, columns):
+        at = (row // block, column) if axis == 0 else (row, column // block)
+        zero = 2 ** (bits - 1) if stored.dtype == np.uint8 else 0
+        zero = zero if zeros is None else field(zeros, *at)
+        real[row, column] = (field(stored, row, column) - zero) * float(scales[at])
+    return real[indices] if along == 0 else real[:, indices]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import ml_dtypes  # noqa: F401  numpy knows int4 by it
 import numpy as np
 from onnx import helper, numpy_helper
 
@@ -277,8 +278,46 @@ def matrix(random):
     zeros = (None, packed, plain if bits < 8 else None)[int(random.integers(3))]
     bias = normal(random, rows) if yes(random) else None
     attributes = {"bits": bits, "block_size": block, "N": rows, "K": columns}
+    attributes |= {"accuracy_level": int(random.choice([1, 4]))} if yes(random) else {}
     # ONNX Runtime's kernel reads the blocks of columns with 4 bits alone, and then ignores packed zero points.
     ordered = bits != 4 or zeros is packed or yes(random)
     groups = None if ordered else random.permutation(np.arange(columns) // block).astype(np.int32)
     inputs = (normal(random, items, columns), b, scales, zeros, groups, bias)
     return Case("MatMulNBits", inputs, 1, attributes, constants=(1, 2, 3, 4, 5))
+
+
+@drawn("MatMulBnb4")
+def matrix_of_sixteen_numbers(random):
+    rows, columns, items = (int(random.integers(1, n)) for n in (60, 200, 6))
+    block, count = int(random.choice([16, 32, 64])), rows * columns
+    b = random.integers(0, 256, -(-count // 2), np.uint8)
+    scales = np.abs(0.1 * normal(random, -(-count // block)))
+    attributes = {"quant_type": int(random.integers(2)), "block_size": block, "N": rows, "K": columns}
+    return Case("MatMulBnb4", (normal(random, items, columns), b, scales), 1, attributes, constants=(1, 2))
+
+
+@drawn("GatherBlockQuantized")
+def table(random):
+    kind = ("uint8", "int4", "uint4")[int(random.integers(3))]
+    bits = int(random.choice([2, 4, 8])) if kind == "uint8" else 4
+    rows, block = int(random.integers(2, 30)), int(random.choice([16, 32]))
+    width = 8 * int(random.integers(2, 12))
+    across = kind != "uint8" and yes(random)  # blocks lie along the rows
+    shape = (rows, -(-width // block)) if not across else (-(-rows // block), width)
+    low, high = {"int4": (-8, 8)}.get(kind, (0, 2**bits))
+    values, zeros = (random.integers(low, high, each) for each in ((rows, width), shape))
+    stored, zeros = (packed(each, bits) if kind == "uint8" else each.astype(kind) for each in (values, zeros))
+    indices = random.integers(-rows, rows, (2, int(random.integers(1, 7))))
+    attributes = {"block_size": block, "quantize_axis": 0 if across else 1, "gather_axis": int(across), "bits": bits}
+    if across:
+        indices = random.integers(-width, width, 5)
+    inputs = (stored, indices, (0.1 * normal(random, *shape)), zeros if yes(random) else None)
+    return Case("GatherBlockQuantized", inputs, 1, attributes, constants=(0, 2, 3))
+
+
+def packed(values, bits):
+    """Numbers of a few bits as bytes, the first ones of the last axis in the lowest bits; the rest of the last byte is 0."""
+    each = 8 // bits
+    padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % each)])
+    parts = padded.reshape(*values.shape[:-1], -1, each) << (bits * np.arange(each))
+    return parts.sum(-1).astype(np.uint8)

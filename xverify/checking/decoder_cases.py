@@ -79,6 +79,13 @@ def fitted(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> 
     return found, Decoding(tokens, before, count, mask if fits else "", positions, uses, tuple(past))
 
 
+def widened(tensors: Sequence[Tensor], widths: Mapping[str, int]) -> list[Tensor]:
+    """The inputs, those of a cache with the size of a head where the file leaves it open. widths: see ``GraphDescribed``."""
+    return [
+        _sized(each, len(each.shape or ()) - 1, widths[each.name]) if each.name in widths else each for each in tensors
+    ]
+
+
 def values(kind: str, shape: tuple[int, ...], before: int, padded: bool, seed: int, case: int) -> Array:
     """The values of an input of one of the kinds.
 

@@ -133,7 +133,9 @@ def guess_cases(
     guesses = [note.rpartition(cases_module.GUESSED)[2] for note in cases.notes if cases_module.GUESSED in note]
     if not guesses:
         raise failure
-    sizes: list[tuple[int | None, int]] = [(None, batch) for batch in cases_module.fixed_batches(tensors)]
+    # Some operators of attention take several tokens behind a cache for one sequence only.
+    batches = dict.fromkeys([*cases_module.fixed_batches(tensors), 1])
+    sizes: list[tuple[int | None, int]] = [(None, batch) for batch in batches]
     for size, batch in [*sizes, *((size, cases_module.BATCH) for size in cases_module.OTHER_SIZES)]:
         other = make_cases(tensors, vocabulary, settings, size, counts, batch, ranges)
         with suppress(Failed):

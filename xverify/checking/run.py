@@ -24,7 +24,7 @@ from ..results.precision import Precision
 from ..results.records import Result
 from ..weights import npz
 from ..workload.sizes import Size, combinations, naming, said
-from . import references, sizes
+from . import decoder_cases, references, sizes
 from .answers import Answers
 from .candidate import Checked, Context, Evaluated, Known, ReferenceFailed, Target, Tools, attempt
 from .cases import told_by_graph
@@ -309,7 +309,7 @@ class Check:
         """
         described = self._described_inputs(opened)
         settings, inputs = self.context.settings, opened.signature.inputs
-        tensors = sizes.at(inputs, size)
+        tensors = sizes.at(decoder_cases.widened(inputs, described.widths), size)
         if settings.against is not None:
             tensors = with_fixed_sizes(tensors, [each.signature for each in files], settings.shape or {})
         if size:

@@ -60,6 +60,7 @@ class GraphDescribed:
     declared: output -> the size of each dimension, its name, or None where it is open; only where the file says them.
     taken: the same of the inputs.
     ranges: input -> the smallest and the largest number that it may hold, where nothing but quantisers take it.
+    widths: input of a cache -> the size of its last axis, where the file leaves it open and its nodes tell it.
     """
 
     vocabulary: dict[str, int]
@@ -70,6 +71,7 @@ class GraphDescribed:
     declared: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     taken: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

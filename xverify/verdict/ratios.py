@@ -44,13 +44,14 @@ def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor, cap: fl
 
 
 def in_range(exact: Array, dtype: np.dtype[Any]) -> Array:
-    """Exact values as a type of numbers can hold them: those beyond its largest number are infinite."""
+    """Exact values as a type of numbers can hold them: those that it rounds to infinity are infinite."""
     if exact.dtype.kind != "f" or dtype.kind != "f" or dtype.itemsize >= exact.dtype.itemsize:
         return exact
-    largest = float(np.finfo(dtype).max)
-    if all(bool((np.abs(part) <= largest).all()) for (part,) in parts(exact)):
+    info = np.finfo(dtype)
+    infinite = 2.0 ** int(info.maxexp) * (1.0 - float(info.eps) / 4)  # half a step beyond the largest number
+    if all(bool((np.abs(part) < infinite).all()) for (part,) in parts(exact)):
         return exact
-    return np.where(np.abs(exact) > largest, np.copysign(np.inf, exact), exact)
+    return np.where(np.abs(exact) >= infinite, np.copysign(np.inf, exact), exact)
 
 
 def within_limits(ours: Array, exact: Array, floor: Floor) -> bool:

@@ -103,7 +103,7 @@ class GraphWork(Group):
 
     def describe(self, request: DescribeGraph) -> GraphDescribed:
         """Read what the graph tells about itself."""
-        from ..replay.graph.describe import counts, precision, random, ranges, vocabulary
+        from ..replay.graph.describe import counts, precision, random, ranges, vocabulary, widths
 
         graph = self.graph_of(request.file)
         drawn = tuple(random(graph))
@@ -116,6 +116,7 @@ class GraphWork(Group):
             declared=graph.declared,
             taken=graph.taken,
             ranges=ranges(graph),
+            widths=widths(graph),
         )
 
     def evaluate(self, request: EvaluateGraph) -> GraphEvaluated:

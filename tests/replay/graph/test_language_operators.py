@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from helpers.languageformulas import grouped_attention, n_bits_product, rotated  # noqa: E402
+from helpers.languageformulas import bnb4_product, gathered, grouped_attention, n_bits_product, rotated  # noqa: E402
 from helpers.languageops import DRAWN, case  # noqa: E402
 
 from xverify.replay.graph.evaluation import evaluate  # noqa: E402
@@ -55,10 +55,42 @@ def test_grouped_attention_is_that_of_the_formula():
     assert len(kinds) == 8
 
 
-def test_the_product_with_few_bits_is_that_of_the_formula():
+@pytest.mark.parametrize(
+    ("op", "formula"),
+    [("MatMulNBits", n_bits_product), ("MatMulBnb4", bnb4_product), ("GatherBlockQuantized", gathered)],
+)
+def test_weights_of_few_bits_are_those_of_the_formula(op, formula):
     for seed in range(12):
-        one = case("MatMulNBits", seed)
-        np.testing.assert_allclose(exact(one)[0], n_bits_product(one), rtol=1e-9, atol=1e-12)
+        one = case(op, seed)
+        np.testing.assert_allclose(exact(one)[0], formula(one), rtol=1e-7, atol=1e-9)
+
+
+def test_a_place_beyond_a_table_is_a_row_of_zeros():
+    one = first("GatherBlockQuantized", lambda one: one.attributes["gather_axis"] == 0)
+    one = one.with_input(1, np.array([0, len(one.inputs[0]), -1 - len(one.inputs[0])]))
+    np.testing.assert_array_equal(exact(one)[0][1:], 0)
+    assert {f.verdict for f in judged(one, one.computed())} <= {Verdict.EQUAL, Verdict.IDENTICAL}
+
+
+def rounded_to_8_bits(one):
+    """The case with inputs that a kernel of 8 bits makes of its own: each block in steps of its largest value / 127."""
+    x, block = one.inputs[0].copy(), one.attributes["block_size"]
+    for row in x:
+        for start in range(0, len(row), block):
+            step = np.abs(row[start : start + block]).max() / 127
+            row[start : start + block] = np.rint(row[start : start + block] / step) * step
+    return one.with_input(0, x)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_inputs_of_8_bits_are_right_where_the_file_allows_them(seed):
+    fits = lambda one: one.attributes.get("accuracy_level") == 1 and one.inputs[0].shape[1] > 40  # noqa: E731
+    plain = next(one for one in (case("MatMulNBits", each) for each in range(seed, 500)) if fits(one))
+    allowed = plain.with_attributes(accuracy_level=4)
+    whole, coarse = plain.computed(), rounded_to_8_bits(plain).computed()
+    assert {f.verdict for f in judged(allowed, whole)} == {Verdict.EQUAL}  # a runtime without such a kernel
+    assert {f.verdict for f in judged(allowed, coarse)} == {Verdict.EQUAL}
+    assert {f.verdict for f in judged(plain, coarse)} == {Verdict.DIFFERENT}
 
 
 def test_rotary_embedding_is_a_product_of_complex_numbers():
@@ -186,6 +218,24 @@ FAULTS = {
         "MatMulNBits",
         lambda one: one.inputs[3] is not None and one.inputs[3].dtype == np.uint8,
         changed(3, another_zero),
+    ),
+    "scales with inputs of 8 bits": (
+        "MatMulNBits",
+        lambda one: one.attributes.get("accuracy_level") == 4 and one.inputs[2].shape[1] > 1,
+        changed(2, swap),
+    ),
+    "the type of sixteen numbers": ("MatMulBnb4", lambda one: True, flipped("quant_type")),
+    "the order in a byte": ("MatMulBnb4", lambda one: True, changed(1, lambda x: np.copyto(x, x << 4 | x >> 4))),
+    "scales of sixteen numbers": (
+        "MatMulBnb4",
+        lambda one: len(one.inputs[2]) > 1,
+        changed(2, lambda x: np.copyto(x, np.roll(x, 1))),
+    ),
+    "scales of a table": ("GatherBlockQuantized", lambda one: one.inputs[2].shape[1] > 1, changed(2, swap)),
+    "a zero point of a table": (
+        "GatherBlockQuantized",
+        lambda one: one.inputs[3] is not None and one.inputs[3].dtype == np.uint8,
+        changed(3, lambda x: np.bitwise_xor(x, 1, out=x)),
     ),
     "a weight": ("MatMulNBits", lambda one: True, changed(1, lambda x: x.__setitem__((0, 0, 0), x[0, 0, 0] ^ 1))),
 }  # fmt: skip

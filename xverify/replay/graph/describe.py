@@ -14,10 +14,13 @@ from ...results.precision import LayerPrecision, Precision, from_dtypes, from_la
 from . import kinds
 from .layers import PARAMETERS, WEIGHTS, WHOLE, WHOLE_SUMS
 from .model import Graph, Node
+from .operators.few_bits import FEW_BITS
 from .operators.rest import RANDOM
 from .operators.shape import cast_type
-from .values import BFLOAT16, UNITS, element_type
+from .values import UNITS, dtype_name, element_type
 
+# Operators that select from a table -> their attribute for the axis.
+TABLES = {"Gather": "axis", "GatherBlockQuantized": "gather_axis"}
 # Operators through which ids pass unchanged on their way to a table.
 PASSES = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Slice", "Concat", "Expand"}
@@ -31,8 +34,8 @@ def vocabulary(graph: Graph) -> dict[str, int]:
     origins = {name: {name} for name in graph.inputs}
     found: dict[str, int] = {}
     for node in graph.nodes:
-        if node.op == "Gather" and len(node.inputs) == 2 and node.inputs[0] in graph.constants:
-            rows = int(graph.constants[node.inputs[0]].shape[node.get("axis", 0)])
+        if node.op in TABLES and len(node.inputs) >= 2 and node.inputs[0] in graph.constants:
+            rows = int(graph.constants[node.inputs[0]].shape[node.get(TABLES[node.op], 0)])
             for name in origins.get(node.inputs[1], ()):
                 found[name] = min(rows, found.get(name, rows))
         if node.op in PASSES:
@@ -63,6 +66,31 @@ def ranges(graph: Graph) -> dict[str, tuple[float, float]]:
         if known and len(known) == len(ends):
             found[name] = max(low for low, _ in known), min(high for _, high in known)
     return found
+
+
+def widths(graph: Graph) -> dict[str, int]:
+    """Input of a cache, (N, heads, T, H) -> H where the file leaves it open and what is put behind the cache tells it."""
+    found = {}
+    for name in graph.inputs:
+        shape = graph.taken.get(name, ())
+        if len(shape) == 4 and isinstance(shape[1], int) and not isinstance(shape[3], int):
+            sizes = [_head_size(graph, user, name, shape[1]) for user in graph.users.get(name, ())]
+            found[name] = max(sizes, default=0)
+    return {name: size for name, size in found.items() if size}
+
+
+def _head_size(graph: Graph, node: Node, name: str, heads: int) -> int:
+    """The size of a head of the keys or values that a node puts behind a cache; 0 where it is not known. name: of the cache."""
+    beside = {"Concat": node.inputs[1:], "GroupQueryAttention": node.inputs[:2], "MultiHeadAttention": node.inputs[1:2]}
+    new = next((each for each in reversed(beside.get(node.op, ())) if each and each != name), "")
+    if node.op == "GroupQueryAttention" and not node.input(1):
+        heads = node.get("num_heads") + 2 * heads
+    line = graph.line(graph.makers.get(new)) if new else ()
+    product = next((each for each in line if each.op in WEIGHTS), None)
+    weight = None if product is None else graph.constants.get(product.input(1))
+    if product is None or weight is None:
+        return 0
+    return int(product.get("N") or weight.shape[-1]) // heads
 
 
 def _ranges(graph: Graph, name: str) -> Iterator[tuple[float, float] | None]:
@@ -170,7 +198,7 @@ class Types:
         places = {"QLinearMatMul": (0, 3), "QLinearConv": (0,), "QGemm": (0,)}.get(node.op, (0, 1))
         name = next((node.input(place) for place in places if place != weights and node.input(place)), "")
         maker = self._origin(name)
-        if node.op == "MatMulNBits":
+        if node.op in FEW_BITS:
             return "", ""
         if node.op in WHOLE:
             dynamic = maker is not None and maker.op == "DynamicQuantizeLinear"
@@ -192,7 +220,7 @@ class Types:
         if found is None:
             return None
         place, stored = found
-        dtype = f"int{node.get('bits', 4)}" if node.op == "MatMulNBits" else stored.dtype
+        dtype = f"int{node.get('bits', 4)}" if node.op in FEW_BITS else stored.dtype
         activations, scheme = self.quantised_input(node, place)
         result = self.dtypes.get(node.outputs[0], "")
         computed = result if "float" in result else ""
@@ -201,7 +229,7 @@ class Types:
     def _granularity(self, node: Node, stored: Stored) -> str:
         if not stored.quantised:
             return ""
-        if node.op == "MatMulNBits":
+        if node.op in FEW_BITS:
             return "per block"
         scale = self.graph.constants.get(stored.scale)
         if scale is None and node.op in WHOLE_SUMS:
@@ -244,24 +272,6 @@ def precision(graph: Graph) -> Precision:
         if array.dtype in UNITS and array.ndim:
             sizes[dtype_name(array.dtype)] += array.size
     return from_dtypes(sizes, computed)
-
-
-# Types without a numpy type of their own -> the smallest and the largest number.
-PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
-
-
-def whole_limits(dtype: Any) -> tuple[int, int] | None:
-    """The smallest and the largest number of a type of whole numbers; None for another type."""
-    name = dtype_name(dtype)
-    if name in PACKED:
-        return PACKED[name]
-    info = np.iinfo(dtype) if dtype.kind in "iu" else None
-    return None if info is None else (int(info.min), int(info.max))
-
-
-def dtype_name(dtype: Any) -> str:
-    """The name of a numpy type, as this project writes it."""
-    return "bfloat16" if dtype == BFLOAT16 and dtype != np.float32 else str(np.dtype(dtype).name)
 
 
 def _element(number: int) -> str:

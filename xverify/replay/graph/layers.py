@@ -66,6 +66,7 @@ KINDS: dict[str, Kind] = {
     "MatMulIntegerToFloat": Kind("matmul", (1,), steps=(Steps(1, 3, 5),)),
     "DynamicQuantizeMatMul": Kind("matmul", (1,), steps=(Steps(1, 2, 3),)),
     "MatMulNBits": Kind("matmul", (1,)),
+    "MatMulBnb4": Kind("matmul", (1,)),
     "QuantizeLinear": Kind(result=(1, 2)),
     "QLinearAdd": _BINARY,
     "QLinearMul": _BINARY,
@@ -83,8 +84,12 @@ PARAMETERS = {op: kind.result for op, kind in KINDS.items() if kind.result is no
 FAMILIES = {op: kind.family for op, kind in KINDS.items() if kind.family}
 # Operators that take quantised weights, or make real numbers of them.
 QUANTISED_WEIGHTS = {op: kind.steps[0] for op, kind in KINDS.items() if kind.steps and kind.weights}
-QUANTISED_WEIGHTS |= {"DequantizeLinear": _FIRST, "MatMulNBits": Steps(1, 2, 3)}
+QUANTISED_WEIGHTS |= {"DequantizeLinear": _FIRST, "GatherBlockQuantized": Steps(0, 2, 3)}
+QUANTISED_WEIGHTS |= dict.fromkeys(("MatMulNBits", "MatMulBnb4"), Steps(1, 2, 3))
 # Operators on whole numbers -> the inputs that are the scale of the weights; None where another node multiplies by it.
-WHOLE = {op: kind.steps[0].scale for op, kind in KINDS.items() if kind.steps and kind.weights} | {"MatMulNBits": 2}
+WHOLE = {op: kind.steps[0].scale for op, kind in KINDS.items() if kind.steps and kind.weights} | {
+    "MatMulNBits": 2,
+    "MatMulBnb4": 2,
+}
 # Operators that return whole sums of products, which a later node multiplies by a scale.
 WHOLE_SUMS = ("ConvInteger", "MatMulInteger")

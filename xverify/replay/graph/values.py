@@ -22,7 +22,9 @@ BFLOAT16 = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT
 # quantised values; they stay as they are.
 UNITS = {np.dtype(np.float32): UNIT, np.dtype(np.float16): 2.0**-11, BFLOAT16: 2.0**-8, np.dtype(np.float64): 2.0**-53}
 UNITS[np.dtype(np.float32)] = UNIT  # where this version of onnx keeps bfloat16 in float32
+# The largest number of a type, and the smallest one that is rounded to infinity.
 LARGEST = {np.dtype(np.float16): 65504.0, np.dtype(np.float32): float(np.finfo(np.float32).max)}
+INFINITE = {np.dtype(np.float16): 65520.0, np.dtype(np.float32): 2.0**128 - 2.0**103}
 
 Named = dict[str, Any]  # data by name, see Data
 Data = Any  # numpy array, list of numpy arrays (a sequence), or None
@@ -90,11 +92,11 @@ def coarsest(values: Sequence[Value | None]) -> float:
 
 
 def in_range(exact: Tensor, dtype: np.dtype[Any] | None) -> Tensor:
-    """The exact values as this type can hold them: those beyond its largest number are infinite."""
-    largest = LARGEST.get(dtype, math.inf) if dtype is not None else math.inf
-    if not exact.numel() or float(exact.abs().nan_to_num(0.0, posinf=0.0).max()) <= largest:
+    """The exact values as this type can hold them: those that it rounds to infinity are infinite."""
+    infinite = INFINITE.get(dtype, math.inf) if dtype is not None else math.inf
+    if not exact.numel() or float(exact.abs().nan_to_num(0.0, posinf=0.0).max()) < infinite:
         return exact
-    return torch.where(exact.abs() > largest, torch.copysign(torch.full_like(exact, math.inf), exact), exact)
+    return torch.where(exact.abs() >= infinite, torch.copysign(torch.full_like(exact, math.inf), exact), exact)
 
 
 def tensor(array: Any) -> Tensor:
@@ -120,3 +122,21 @@ def worst(excess: Any) -> tuple[tuple[int, ...], str]:
     """Where an array is largest, infinite and missing values included: the place, and how it is written behind a name."""
     place = np.unravel_index(int(np.argmax(np.where(np.isfinite(excess), excess, np.inf))), np.shape(excess))
     return tuple(map(int, place)), f"[{', '.join(map(str, map(int, place)))}]" if place else ""
+
+
+# Types without a numpy type of their own -> the smallest and the largest number.
+PACKED = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
+
+
+def whole_limits(dtype: Any) -> tuple[int, int] | None:
+    """The smallest and the largest number of a type of whole numbers; None for another type."""
+    name = dtype_name(dtype)
+    if name in PACKED:
+        return PACKED[name]
+    info = np.iinfo(dtype) if dtype.kind in "iu" else None
+    return None if info is None else (int(info.min), int(info.max))
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a numpy type, as this project writes it."""
+    return "bfloat16" if dtype == BFLOAT16 and dtype != np.float32 else str(np.dtype(dtype).name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ....verdict.limits import UNIT
 from ..model import Graph
-from ..values import BFLOAT16, UNITS, is_float, worst
+from ..values import BFLOAT16, LARGEST, UNITS, is_float, worst
 
 NARROWER = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
 SMALL = 1e-5  # relative difference (rms) up to which a constant may come from folding layers together
@@ -94,7 +95,10 @@ def _comparable(array: Any, other: Any) -> bool:
 
 def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
     unit = UNITS[array.dtype]
-    mine, right = array.astype(np.float64), other.astype(np.float64)
+    end = LARGEST.get(
+        array.dtype, math.inf
+    )  # converters replace what is beyond the range, such as the numbers of masks, by it
+    mine, right = array.astype(np.float64), np.clip(other.astype(np.float64), -end, end)
     limit = ROUNDINGS * unit * np.abs(right) + SMALLEST.get(array.dtype, 0.0)
     with np.errstate(invalid="ignore"):
         excess = np.abs(mine - right) / limit if np.all(limit > 0) else np.abs(mine - right) / np.maximum(limit, 1e-300)
@@ -104,5 +108,5 @@ def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
     place, where = worst(excess)
     yield (
         f"{int(wrong.sum())} of {array.size} values of {name} are not the reference's, rounded to {array.dtype}: "
-        f"{name}{where} is {mine[place]:.6g}, and the reference has {right[place]:.6g}"
+        f"{name}{where} is {mine[place]:.6g}, and the reference has {float(other[place]):.6g}"
     )

@@ -31,6 +31,8 @@ NAMES = {  # operator -> what its inputs are called
     "QuantizeLinear": ("x", "scale", "zero point"),
     "DequantizeLinear": ("x", "scale", "zero point"),
     "BatchNormalization": ("x", "scale", "bias", "mean", "variance"),
+    "GatherBlockQuantized": ("table", "indices", "scale", "zero point"),
+    "MatMulBnb4": ("x", "weight", "scale"),
     "MatMulNBits": ("x", "weight", "scale", "zero point", "order of the groups", "bias"),
 }
 

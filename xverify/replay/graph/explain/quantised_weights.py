@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..describe import Types, whole_limits
+from ..describe import Types
 from ..judge.rounding import weight_axis
 from ..kinds import MOVES
 from ..layers import BIAS, KINDS, Kind, Steps
 from ..model import Graph, Node, UnsupportedOperator
-from ..operators.quantized import along, blocks, n_bits
+from ..operators.few_bits import FEW_BITS
+from ..operators.quantized import along, blocks
 from ..operators.registry import Call
 from ..operators.table import computed
+from ..values import whole_limits
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class _Reader:
             weights.append(self._bias(node, *kind.bias))
         if node.op == "Gather":
             weights.append(self._table(node))
-        if node.op == "MatMulNBits":
+        if node.op in FEW_BITS:
             weights.append(self._blocks(node))
         elif not kind.steps:
             weights += [self._dequantised(node, place, name) for place, name in enumerate(node.inputs)]
@@ -132,21 +134,19 @@ class _Reader:
         return _made(node.inputs[0], node, 0, steps, along(scale, 0, 0), 0.0 if zero is None else along(zero, 0, 0))
 
     def _blocks(self, node: Node) -> Weight | None:
-        """The matrix of MatMulNBits, as MatMul takes it: (K, N)."""
-        given = [self._constant(node, place) for place in (1, 2, 3, 4)]
-        if (
-            given[0] is None
-            or given[1] is None
-            or any(name not in self.graph.constants for name in node.inputs[3:5] if name)
-        ):
+        """Weights of a few bits, as the operator on real numbers takes them."""
+        few, constants = FEW_BITS[node.op], self.graph.constants
+        named = [node.inputs[place] for place in few.places if node.input(place)]
+        if any(name not in constants for name in named):
             return None
         try:
-            steps, zero, scale = n_bits(node, *given)
+            grid = few.of(node, [constants.get(name) for name in node.inputs])
         except UnsupportedOperator:
             return None
-        ends = ((end - zero) * scale for end in (0.0, 2.0 ** node.get("bits", 4) - 1.0))
-        values, step, low, high = ((steps - zero) * scale, np.abs(scale), *ends)
-        return Weight(node.inputs[1], node, 1, values.T, step.T, low.T, high.T)
+        ends = ((end - grid.zero) * grid.scale for end in (grid.low, grid.high))
+        turned = few.transposed and node.get("transB", 1)
+        found = (each.T if turned else each for each in (grid.values, np.abs(grid.scale) * grid.gap, *ends))
+        return Weight(named[0], node, few.real, *found)
 
     def _dequantised(self, node: Node, place: int, name: str) -> Weight | None:
         """A constant behind DequantizeLinear, and perhaps behind nodes that copy it."""

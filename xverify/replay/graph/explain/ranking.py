@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 from ....results.precision import LayerCost
-from ..describe import PACKED, Types, dtype_name
+from ..describe import Types
 from ..evaluation import ERRORS, Computation, Evaluation, Pass, Scope, given
 from ..judge.rounding import block_coarseness, coarseness, quantised_weights, weight_axis
 from ..layers import QUANTISED_WEIGHTS, WEIGHTS
 from ..model import Graph, Node
-from ..operators.quantized import n_bits, real_of
+from ..operators.few_bits import FEW_BITS, Grid
+from ..operators.quantized import real_of
 from ..source import source
-from ..values import Named, convert, is_float
+from ..values import PACKED, Named, convert, dtype_name, is_float
 from .correspondence import Match, corresponding
 from .segments import Pulled, Segment, decibels, relative, segments_of
 
@@ -236,13 +237,11 @@ class _Sweep:
             places, stored = quantised_weights(self.graph, node)
             if stored is None:
                 continue
-            scale, zero = lazy.exact(node, places.scale), lazy.exact(node, places.zero)
-            if node.op == "MatMulNBits":
+            if node.op in FEW_BITS:
                 bits = node.get("bits", 4)
-                coarse = max(
-                    block_coarseness(node, *n_bits(node, stored, scale, zero, lazy.exact(node, 4))), coarse or 0.0
-                )
+                coarse = max(block_coarseness(_grid(node, lazy)), coarse or 0.0)
                 continue
+            scale, zero = lazy.exact(node, places.scale), lazy.exact(node, places.zero)
             bits = FEW if dtype_name(stored.dtype) in PACKED else WIDTH
             wide = stored.astype(np.float64)
             factors = np.asarray(coarseness(node, wide, scale, zero, stored.dtype))
@@ -258,9 +257,9 @@ class _Sweep:
     def _weights_sqnr(self, segment: Segment, lazy: Pulled) -> float | None:
         right = self._plain_weights(self.reference.makers[segment.match.reference])
         for node in segment.nodes:
-            if node.op == "MatMulNBits":
-                steps, zero, scale = n_bits(node, *(lazy.exact(node, place) for place in (1, 2, 3, 4)))
-                own = ((steps - zero) * scale).T
+            if node.op in FEW_BITS:
+                values = _grid(node, lazy).values
+                own = values.T if FEW_BITS[node.op].transposed else values
             elif node.op in QUANTISED_WEIGHTS and node.op != "DequantizeLinear":
                 places = QUANTISED_WEIGHTS[node.op]
                 weights, scale, zero = (lazy.exact(node, place) for place in (places.place, places.scale, places.zero))
@@ -283,3 +282,10 @@ class _Sweep:
         names = [layer.input(place) for place in WEIGHTS.get(layer.op, ())]
         found = next((self.reference.constants[name] for name in names if name in self.reference.constants), None)
         return None if found is None else found.astype(np.float64)
+
+
+def _grid(node: Node, lazy: Pulled) -> Grid:
+    """The weights of a few bits of a node."""
+    few = FEW_BITS[node.op]
+    given = [lazy.exact(node, place) if place in few.places else None for place in range(len(node.inputs))]
+    return few.of(node, given)

@@ -17,7 +17,14 @@ from ..operators.registry import Call
 from ..values import Value, exact_of
 from .correspondence import Match
 
-QUANTISED = QUANTISING | {"DequantizeLinear", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"}
+QUANTISED = QUANTISING | {
+    "DequantizeLinear",
+    "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul",
+    "MatMulNBits",
+    "MatMulBnb4",
+    "GatherBlockQuantized",
+}
 
 
 @dataclass(frozen=True)

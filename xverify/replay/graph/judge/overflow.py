@@ -8,7 +8,7 @@ import numpy as np
 
 from ..describe import Types
 from ..model import Graph, Node
-from ..values import LARGEST, Value, is_float
+from ..values import INFINITE, LARGEST, Value, is_float
 
 NARROW = np.dtype(np.float16)
 
@@ -26,7 +26,7 @@ class Overflow:
             if self.says or name not in self.narrow or not is_float(value.exact) or not value.exact.size:
                 continue
             size = np.abs(np.where(np.isfinite(value.exact), value.exact, 0.0))
-            beyond = int(np.count_nonzero(size > LARGEST[NARROW]))
+            beyond = int(np.count_nonzero(size >= INFINITE[NARROW]))
             if beyond:
                 self.says = (
                     f"{node.name} ({node.kind}) overflows float16, which ends at {LARGEST[NARROW]:g}: {beyond} of its {size.size} "

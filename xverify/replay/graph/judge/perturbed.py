@@ -139,7 +139,10 @@ class PerturbedNode:
             arguments.append(data)
         attributes = _noisy_attributes(node, self.noise, size) if size else node.attributes
         jitter = size * float(self.noise.pool[self.index])
-        return Call(node, attributes, np.float64, jitter, types_of(inputs)), arguments
+        return Call(node, attributes, np.float64, jitter, types_of(inputs), self._spread), arguments
+
+    def _spread(self, size: Any) -> Any:
+        return self.noise.perturbed(tensor(size), 1.0).numpy() - size
 
     def _plain(self, exact: list[Any], unit: float) -> list[Any] | None:
         """The outputs on the values of this pass, with nothing else perturbed; None for a sum that rounds."""

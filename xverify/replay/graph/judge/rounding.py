@@ -8,7 +8,7 @@ A stored number that the reference stores, too, costs nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,14 @@ from ....verdict.limits import UNIT
 from ....verdict.local import sampled
 from ....weights.canonical import Array
 from .. import kinds
-from ..describe import Types, whole_limits
+from ..describe import Types
 from ..evaluation import EXACT, Computation, Evaluation, given
 from ..layers import PARAMETERS, QUANTISED_WEIGHTS, WHOLE_SUMS, Steps
 from ..model import Graph, Node
-from ..operators.quantized import along, blocks, n_bits, n_bits_steps, real, returns_steps
+from ..operators.few_bits import FEW_BITS, Grid
+from ..operators.quantized import along, blocks, real, returns_steps
 from ..operators.registry import Call
-from ..values import UNITS, Value, exact_of, is_float, tensor
+from ..values import UNITS, Value, exact_of, is_float, tensor, whole_limits
 from .shared import Shared
 from .terms import STRUCTURAL
 
@@ -173,7 +174,9 @@ class _Rounded(Evaluation):
         ]
         for place, array in weights.items():
             arguments[place] = array
-        return Call.of(node, inputs).outputs(real(node) or computed.implementation, arguments)
+        call = Call.of(node, inputs)
+        call = replace(call, spread=lambda size: self._spread(0.0, size, index)) if index else call
+        return call.outputs(real(node) or computed.implementation, arguments)
 
     def _unit(self, node: Node, dtype: Any) -> float:
         """The unit roundoff of the results of a node; 0 when they are not rounded by more than float32 rounds."""
@@ -233,7 +236,7 @@ class _Rounded(Evaluation):
         if weights is None:
             return {}
         exact = exact_of(inputs)
-        if node.op == "MatMulNBits":
+        if node.op in FEW_BITS:
             return self._blocks(node, weights, exact, index)
         scale, zero = (
             exact[place] if place is not None and place < len(exact) else None for place in (places.scale, places.zero)
@@ -245,12 +248,14 @@ class _Rounded(Evaluation):
         return {places.place: self._spread(wide, size, index)}
 
     def _blocks(self, node: Node, stored: Any, exact: Sequence[Any], index: int) -> dict[int, Any]:
-        """The matrix of MatMulNBits with a random part of a step added."""
-        steps, offset, scale = n_bits(node, *exact[1:5])
-        size = 0.5 * min(1.0, self.units.spare / block_coarseness(node, steps, offset, scale))
+        """The weights of a few bits of a node with a random part of a step added."""
+        few = FEW_BITS[node.op]
+        grid, place = few.of(node, exact), few.places[0]
+        size = 0.5 * grid.gap * min(1.0, self.units.spare / block_coarseness(grid))
         if id(stored) in self.shared:
-            size = _beside(steps, n_bits_steps(node, self.shared[id(stored)]), size)
-        return {1: self._spread(steps, size, index)}
+            others = [self.shared[id(stored)] if at == place else each for at, each in enumerate(exact)]
+            size = _beside(grid.steps, few.of(node, others).steps, size)
+        return {place: replace(grid, steps=self._spread(grid.steps, size, index))}
 
 
 def _beside(steps: Any, others: Any, size: Any) -> Any:
@@ -285,11 +290,14 @@ def coarseness(node: Node, weights: Any, scale: Any, zero: Any, dtype: Any) -> A
     return _factor(np.max(filled, axis=others, keepdims=not per_tensor, initial=0.0))
 
 
-def block_coarseness(node: Node, steps: Any, offset: Any, scale: Any) -> float:
-    """The same for the matrix of MatMulNBits, whose blocks have a scale each. scale: that of each value."""
-    block = node.get("block_size")
-    filled = _filled(steps - offset, offset, 0.0, 2.0 ** node.get("bits", 4) - 1.0)
-    return float(_over_blocks(filled, scale[:, ::block], block, 1))
+def block_coarseness(grid: Grid) -> float:
+    """The same for weights of a few bits, whose blocks have a scale each."""
+    filled = _filled(grid.steps - grid.zero, grid.zero, grid.low, grid.high)
+    scale, axis = grid.scale, grid.axis
+    if axis is None:
+        filled, scale, axis = filled.reshape(-1), scale.reshape(-1), 0
+    first = range(0, scale.shape[axis], grid.block)
+    return float(_over_blocks(filled, np.take(scale, first, axis), grid.block, axis))
 
 
 def _filled(steps: Any, offset: Any, least: float, most: float) -> Any:

@@ -147,7 +147,7 @@ TERMS: dict[str, Terms] = {
     "ConvTranspose": lambda node, shapes, _: shapes[1][0] // node.get("group", 1) * math.prod(shapes[1][2:]),
     **_each("MatMul MatMulInteger QLinearMatMul FusedMatMul DynamicQuantizeMatMul MatMulIntegerToFloat", _product),
     **_each("Gemm FusedGemm QGemm", lambda node, shapes, _: shapes[0][0 if node.get("transA", 0) else 1]),
-    "MatMulNBits": lambda node, *_: node.get("K", 1),
+    **_each("MatMulNBits MatMulBnb4", lambda node, *_: node.get("K", 1)),
     "STFT": _frame,
     **_each("LSTM GRU RNN", lambda node, shapes, _: shapes[1][-1] + shapes[2][-1]),
     **_each("AveragePool LpPool", lambda node, *_: math.prod(node.get("kernel_shape") or [1])),

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from ..model import Node
-from ..values import element_type, is_float, tensor
+from ..values import element_type, tensor
 from .convolution import convolve
 from .elementwise import FORMULAS
 from .registry import MICROSOFT, OPERATORS, Call, Operator, operator
 from .rest import compute
 from .spatial import windows
 
-WIDTHS = (2, 4, 8)  # numbers of bits into which bytes are divided
 # Operators whose first output is rounded to whole steps: the exact result in steps, zero point included, and its type.
 UNROUNDED: dict[tuple[str, str], Callable[..., tuple[Any, Any]]] = {}
 
@@ -252,54 +251,6 @@ def _qlinear(count: int, function: Callable[..., Any]) -> Callable[..., tuple[An
 
 for _name, (_count, _function) in QLINEAR.items():
     quantised(_name, domain=MICROSOFT)(_qlinear(_count, _function))
-
-
-@operator("MatMulNBits", domain=MICROSOFT)
-def matmul_n_bits(
-    call: Call, a: Any, b: Any, scales: Any, zeros: Any = None, groups: Any = None, bias: Any = None
-) -> Any:
-    """The product with a matrix of a few bits a value, quantised in blocks along its rows.
-
-    b: the bytes of the file, or the steps of every value as real numbers (N, K).
-    """
-    values, offset, scale = n_bits(call.node, b, scales, zeros, groups)
-    real = (values - offset) * scale
-    y = torch.matmul(tensor(a), torch.from_numpy(real.T.astype(call.dtype)))
-    return y if bias is None else y + tensor(bias)
-
-
-def n_bits(node: Node, b: Any, scales: Any, zeros: Any = None, groups: Any = None) -> tuple[Any, Any, Any]:
-    """The steps, the zero point and the scale of every value of the matrix of MatMulNBits, each (N, K) in float64.
-
-    b: as in ``matmul_n_bits``. zeros: packed like b, or a real number for each block. groups: the block of each column, (K,); None
-    where they are in order. Raises UnsupportedOperator.
-    """
-    bits, block = node.get("bits", 4), node.get("block_size")
-    rows, columns = node.get("N"), node.get("K")
-    count = -(-columns // block)
-    if bits not in WIDTHS or node.get("weight_prepacked", 0):
-        raise node.unsupported(f"has {bits} bits, or weights in an order of one device")
-    values = b if is_float(b) else n_bits_steps(node, b)
-    offset = np.full((rows, count), 2.0 ** (bits - 1))
-    if zeros is not None:
-        offset = zeros.reshape(rows, count) if is_float(zeros) else unpacked(zeros.reshape(rows, -1), bits)[:, :count]
-    of_column = np.arange(columns) // block if groups is None else groups[:columns]
-    wide = (each.astype(np.float64)[:, of_column] for each in (offset, scales.reshape(rows, count)))
-    return values[:, :columns], *wide
-
-
-def n_bits_steps(node: Node, b: Any) -> Any:
-    """The steps of every value of the matrix of MatMulNBits, (N, K) in float64. b: the bytes of the file."""
-    bits, block, rows = node.get("bits", 4), node.get("block_size"), node.get("N")
-    packed = b.reshape(rows, -(-node.get("K") // block), -1)
-    return unpacked(packed, bits)[..., :block].reshape(rows, -1)[:, : node.get("K")]
-
-
-def unpacked(stored: Any, bits: int) -> Any:
-    """The values of bytes that hold one or several of them, the lowest bits first, along the last axis."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts = stored[..., None] >> shifts & (2**bits - 1)
-    return parts.reshape(*stored.shape[:-1], -1).astype(np.float64)
 
 
 # -- quantising operators on real numbers -------------------------------------------------------------------------------

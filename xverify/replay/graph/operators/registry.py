@@ -31,6 +31,7 @@ class Call:
     dtype: the type of new floating-point values: float64 in an exact or perturbed pass, else float32.
     jitter: relative perturbation of constants that the operator derives, such as the ratio of a resize; 0 in an exact pass.
     types: declared types of the inputs.
+    spread: random numbers within ± the given sizes, for what a runtime may round more than the types say; None in an exact pass.
     """
 
     node: Node
@@ -38,6 +39,7 @@ class Call:
     dtype: Any
     jitter: float = 0.0
     types: tuple[Any, ...] = ()
+    spread: Callable[[Any], Any] | None = None
 
     @classmethod
     def of(cls, node: Node, inputs: Sequence[Value | None] = (), dtype: Any = np.float64) -> Call:
