@@ -121,3 +121,46 @@ def gathered(case):
         zero = zero if zeros is None else field(zeros, *at)
         real[row, column] = (field(stored, row, column) - zero) * float(scales[at])
     return real[indices] if along == 0 else real[:, indices]
+
+
+def mixture(case):
+    """MoE, token by token."""
+    x, router, first, first_bias, second, second_bias = case.inputs
+    get = case.attributes.get
+    rows = x.reshape(-1, x.shape[-1]).astype(np.float64)
+    found = np.zeros((len(rows), second.shape[1]))
+    for token, row in enumerate(rows):
+        powers = np.exp(router[token].astype(np.float64))
+        chosen = sorted(range(len(powers)), key=lambda expert: -powers[expert])[: get("k")]
+        total = sum(powers[expert] for expert in chosen) if get("normalize_routing_weights") else powers.sum()
+        for expert in chosen:
+            inner = first[expert].astype(np.float64) @ row + (0 if first_bias is None else first_bias[expert])
+            result = second[expert].astype(np.float64) @ activated(inner, get)
+            result = result if second_bias is None else result + second_bias[expert]
+            found[token] += powers[expert] / total * result
+    return found.reshape(x.shape)
+
+
+def activated(x, get):
+    """The values of an inner layer of an expert behind its activation. get: gives an attribute."""
+    kind = get("activation_type")
+    if kind == "swiglu":
+        gate, linear, limit = x[::2], x[1::2], get("swiglu_limit", math.inf)
+        gate, linear = np.minimum(gate, limit), np.clip(linear, -limit, limit)
+        return gate / (1 + np.exp(-get("activation_alpha") * gate)) * (linear + get("activation_beta"))
+    if kind == "gelu":
+        return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return {"relu": np.maximum(x, 0), "silu": x / (1 + np.exp(-x)), "identity": x}[kind]
+
+
+def quantised_mixture(case):
+    """QMoE, as MoE with the real numbers of its weights."""
+    x, router, *layers = case.inputs
+    bits = case.attributes["expert_weight_bits"]
+    plain = []
+    for stored, scales, bias in (layers[:3], layers[3:]):
+        steps = np.stack([stored >> shift & 2**bits - 1 for shift in range(0, 8, bits)], -1)
+        steps = steps.reshape(*stored.shape[:2], -1) - 2.0 ** (bits - 1)
+        blocks = scales.reshape(*steps.shape[:2], -1, 1).astype(np.float64)
+        plain += [(steps.reshape(*blocks.shape[:3], -1) * blocks).reshape(steps.shape), bias]
+    return mixture(case.with_inputs(x, router, *plain))

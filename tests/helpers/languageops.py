@@ -33,6 +33,9 @@ class Case:
     def with_input(self, place, array):
         return replace(self, inputs=(*self.inputs[:place], array, *self.inputs[place + 1 :]))
 
+    def with_inputs(self, *arrays):
+        return replace(self, inputs=arrays)
+
     @property
     def model(self):
         """The graph as a model."""
@@ -321,3 +324,53 @@ def packed(values, bits):
     padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % each)])
     parts = padded.reshape(*values.shape[:-1], -1, each) << (bits * np.arange(each))
     return parts.sum(-1).astype(np.uint8)
+
+
+@drawn("MoE")
+def experts(random):
+    count, width, inner, tokens = (int(random.integers(2, n)) for n in (7, 60, 60, 9))
+    kind = ("relu", "gelu", "silu", "identity", "swiglu")[int(random.integers(5))]
+    wide = inner * (2 if kind == "swiglu" else 1)
+    shape = (tokens, width) if yes(random) else (1, tokens, width)
+    inputs = (
+        normal(random, *shape),
+        normal(random, tokens, count),
+        normal(random, count, wide, width) / np.float32(np.sqrt(width)),
+        normal(random, count, wide) if yes(random) else None,
+        normal(random, count, width, inner) / np.float32(np.sqrt(inner)),
+        normal(random, count, width) if yes(random) else None,
+    )
+    attributes = {"activation_type": kind, "k": int(random.integers(1, count + 1))}
+    attributes |= {"normalize_routing_weights": int(yes(random))}
+    attributes |= swiglu(random) if kind == "swiglu" else {}
+    return Case("MoE", inputs, 1, attributes, constants=(2, 3, 4, 5))
+
+
+def swiglu(random):
+    limit = {"swiglu_limit": float(np.float32(random.uniform(1, 7)))} if yes(random) else {}
+    alpha, beta = (1.0, 0.0) if yes(random) else (float(np.float32(1.702)), 1.0)
+    return {"swiglu_fusion": 1, "activation_alpha": alpha, "activation_beta": beta, **limit}
+
+
+@drawn("QMoE")
+def quantised_experts(random):
+    count, tokens = (int(random.integers(2, n)) for n in (5, 7))
+    width, inner, bits = 32 * int(random.integers(1, 4)), 32 * int(random.integers(1, 4)), int(random.choice([4, 8]))
+    block, kind = 32 if yes(random) else 0, ("silu", "swiglu")[int(yes(random))]
+    wide = inner * (2 if kind == "swiglu" else 1)
+
+    def layer(rows, columns):
+        scales = (count, rows, columns // block) if block else (count, rows)
+        stored = random.integers(0, 256, (count, rows, columns * bits // 8), np.uint8)
+        size = 4.0 / 2**bits / np.sqrt(columns)
+        bias = normal(random, count, rows) if yes(random) else None
+        return stored, (size * random.uniform(0.5, 1.5, scales)).astype(np.float32), bias
+
+    inputs = (normal(random, tokens, width), normal(random, tokens, count), *layer(wide, width), *layer(width, inner))
+    attributes = {"activation_type": kind, "k": int(random.integers(1, count + 1)), "expert_weight_bits": bits}
+    # ONNX Runtime's kernel divides the shares of the experts by their sum whatever the attribute says.
+    attributes |= {"normalize_routing_weights": 1, "weights_prepacked": 0}
+    attributes |= swiglu(random) if kind == "swiglu" else {}
+    attributes |= {"block_size": block} if block else {}
+    attributes |= {"accuracy_level": 4} if block and yes(random) else {}
+    return Case("QMoE", inputs, 1, attributes, constants=(2, 3, 4, 5, 6, 7))

@@ -7,7 +7,15 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from helpers.languageformulas import bnb4_product, gathered, grouped_attention, n_bits_product, rotated  # noqa: E402
+from helpers.languageformulas import (  # noqa: E402
+    bnb4_product,
+    gathered,
+    grouped_attention,
+    mixture,
+    n_bits_product,
+    quantised_mixture,
+    rotated,
+)
 from helpers.languageops import DRAWN, case  # noqa: E402
 
 from xverify.replay.graph.evaluation import evaluate  # noqa: E402
@@ -57,12 +65,18 @@ def test_grouped_attention_is_that_of_the_formula():
 
 @pytest.mark.parametrize(
     ("op", "formula"),
-    [("MatMulNBits", n_bits_product), ("MatMulBnb4", bnb4_product), ("GatherBlockQuantized", gathered)],
+    [
+        ("MatMulNBits", n_bits_product),
+        ("MatMulBnb4", bnb4_product),
+        ("GatherBlockQuantized", gathered),
+        ("MoE", mixture),
+        ("QMoE", quantised_mixture),
+    ],
 )
-def test_weights_of_few_bits_are_those_of_the_formula(op, formula):
+def test_an_operator_is_that_of_the_formula(op, formula):
     for seed in range(12):
         one = case(op, seed)
-        np.testing.assert_allclose(exact(one)[0], formula(one), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(exact(one)[0], formula(one), rtol=1e-7, atol=1e-7)
 
 
 def test_a_place_beyond_a_table_is_a_row_of_zeros():
@@ -184,6 +198,10 @@ def long(one):
     return one.inputs[0].shape[1] > 3 and len(one.inputs[0]) == 1
 
 
+def has_experts(one):
+    return one.attributes["k"] > 1
+
+
 FAULTS = {
     "a softcap": ("GroupQueryAttention", has("softcap"), scaled("softcap", 1.01)),
     "a scale": ("GroupQueryAttention", lambda one: has("scale")(one) and long(one), scaled("scale", 1.0001)),
@@ -231,12 +249,29 @@ FAULTS = {
         lambda one: len(one.inputs[2]) > 1,
         changed(2, lambda x: np.copyto(x, np.roll(x, 1))),
     ),
-    "scales of a table": ("GatherBlockQuantized", lambda one: one.inputs[2].shape[1] > 1, changed(2, swap)),
+    "scales of a table": (
+        "GatherBlockQuantized",
+        lambda one: one.attributes["gather_axis"] == 0 and one.inputs[2].shape[1] > 1,
+        changed(2, swap),
+    ),
     "a zero point of a table": (
         "GatherBlockQuantized",
         lambda one: one.inputs[3] is not None and one.inputs[3].dtype == np.uint8,
         changed(3, lambda x: np.bitwise_xor(x, 1, out=x)),
     ),
+    "shares of experts": (
+        "MoE",
+        lambda one: 1 < one.attributes["k"] < one.inputs[1].shape[1],
+        flipped("normalize_routing_weights"),
+    ),
+    "one expert less": ("MoE", has_experts, lambda one: one.with_attributes(k=one.attributes["k"] - 1)),
+    "the order of experts": ("MoE", has_experts, changed(2, lambda x: np.copyto(x, np.roll(x, 1, 0)))),
+    "a limit": (
+        "MoE",
+        lambda one: 0 < one.attributes.get("swiglu_limit", 0) < 3,
+        scaled("swiglu_limit", 0.5),
+    ),
+    "scales of experts": ("QMoE", has_experts, changed(3, lambda x: np.copyto(x, np.roll(x, 1, 1)))),
     "a weight": ("MatMulNBits", lambda one: True, changed(1, lambda x: x.__setitem__((0, 0, 0), x[0, 0, 0] ^ 1))),
 }  # fmt: skip
 

@@ -24,6 +24,7 @@ UNITS = {np.dtype(np.float32): UNIT, np.dtype(np.float16): 2.0**-11, BFLOAT16: 2
 UNITS[np.dtype(np.float32)] = UNIT  # where this version of onnx keeps bfloat16 in float32
 # The largest number of a type, and the smallest one that is rounded to infinity.
 LARGEST = {np.dtype(np.float16): 65504.0, np.dtype(np.float32): float(np.finfo(np.float32).max)}
+NEAR = 4.0  # units of roundoff from the end of a range within which rounding decides whether a value is infinite
 INFINITE = {np.dtype(np.float16): 65520.0, np.dtype(np.float32): 2.0**128 - 2.0**103}
 
 Named = dict[str, Any]  # data by name, see Data
@@ -91,12 +92,23 @@ def coarsest(values: Sequence[Value | None]) -> float:
     return max((unit_roundoff(value.dtype) for value in values if value is not None), default=0.0)
 
 
-def in_range(exact: Tensor, dtype: np.dtype[Any] | None) -> Tensor:
-    """The exact values as this type can hold them: those that it rounds to infinity are infinite."""
-    infinite = INFINITE.get(dtype, math.inf) if dtype is not None else math.inf
-    if not exact.numel() or float(exact.abs().nan_to_num(0.0, posinf=0.0).max()) < infinite:
+def in_range(exact: Tensor, dtype: np.dtype[Any] | None, found: Tensor | None = None) -> Tensor:
+    """The exact values as this type can hold them: those that it rounds to infinity are infinite.
+
+    found: what a runtime returned, of the same shape; a value so near to the end of the range that rounding of what it is computed
+        from decides is infinite where the runtime's is.
+    """
+    end = LARGEST.get(dtype) if dtype is not None else None
+    spare = 1 + NEAR * unit_roundoff(dtype)
+    size = exact.abs()
+    if end is None or not exact.numel() or float(size.nan_to_num(0.0, posinf=0.0).max()) < end / spare:
         return exact
-    return torch.where(exact.abs() >= infinite, torch.copysign(torch.full_like(exact, math.inf), exact), exact)
+    infinite = size >= INFINITE[dtype]
+    if found is not None:
+        near = (size > end / spare) & (size < INFINITE[dtype] * spare)
+        infinite = torch.where(near, found.isinf(), infinite)
+    ends = torch.full_like(exact, math.inf).where(infinite, end)
+    return torch.where(infinite | (size > end), ends.copysign(exact), exact)
 
 
 def tensor(array: Any) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -104,7 +104,7 @@ class PerturbedNode:
         node, inputs, unit = self.computed.node, self.computed.inputs, unit_roundoff(self.computed.dtype)
         if (node.domain, node.op) in COMPOSED:
             with perturbed_operations(self.noise.of(max(unit, coarsest(inputs))), compiled=False):
-                return self._unperturbed()
+                return self._unperturbed(self._spread)
         plain = self._plain(exact, unit)
         if kinds.copies(node) and plain is not None:
             narrows = rounding and unit > coarsest(inputs)  # a cast to a narrower type rounds
@@ -152,11 +152,10 @@ class PerturbedNode:
                 return None
         return exact if self.computed.shares_inputs(self.index) else self._unperturbed()
 
-    def _unperturbed(self) -> list[Any]:
-        """The outputs on the values of this pass."""
-        return Call.of(self.computed.node, self.computed.inputs).outputs(
-            self.computed.implementation, self._arguments()
-        )
+    def _unperturbed(self, spread: Callable[[Any], Any] | None = None) -> list[Any]:
+        """The outputs on the values of this pass. spread: see ``Call``."""
+        call = replace(Call.of(self.computed.node, self.computed.inputs), spread=spread)
+        return call.outputs(self.computed.implementation, self._arguments())
 
     def _arguments(self) -> list[Any]:
         return [

@@ -23,6 +23,7 @@ from ....verdict.limits import UNIT, growth
 from ...tensors import Floors, NoiseOf, Place, change_of, judge, mean_squares
 from ..evaluation import ERRORS, EXACT, OWN, Evaluation, Pass, Scope, given
 from ..model import Graph, Node, UnsupportedOperator
+from ..operators.few_bits import MOST, rounds_inputs
 from ..operators.quantized import UNROUNDED
 from ..values import UNITS, Named, Value, convert, dtype_of, exact_of, in_range, is_float, tensor, unit_roundoff
 from .approximations import approximation
@@ -203,9 +204,10 @@ class _Replay(Evaluation):
             floors = Floors(exact, squares / kappa**2 + more * sizes, own, sizes, noise=noise)
         else:
             floors, terms = Floors(exact, None, own + more * sizes, sizes, noise=noise), 1
-        floors.exact = in_range(exact, value.dtype)
         returned = tensor(found if found.dtype == np.float32 else convert(found, np.float64))
+        floors.exact = in_range(exact, value.dtype, returned)
         finding = judge(place, returned, floors, terms, axis)
+        unit = max(unit, 0.5 / MOST) if rounds_inputs(node) else unit
         return replace(explained(finding, place, node, inputs, returned, floors, axis), unit=unit)
 
 

@@ -148,6 +148,7 @@ TERMS: dict[str, Terms] = {
     **_each("MatMul MatMulInteger QLinearMatMul FusedMatMul DynamicQuantizeMatMul MatMulIntegerToFloat", _product),
     **_each("Gemm FusedGemm QGemm", lambda node, shapes, _: shapes[0][0 if node.get("transA", 0) else 1]),
     **_each("MatMulNBits MatMulBnb4", lambda node, *_: node.get("K", 1)),
+    **_each("MoE QMoE", lambda node, shapes, _: max(shapes[0][-1], shapes[4 if node.op == "MoE" else 5][1])),
     "STFT": _frame,
     **_each("LSTM GRU RNN", lambda node, shapes, _: shapes[1][-1] + shapes[2][-1]),
     **_each("AveragePool LpPool", lambda node, *_: math.prod(node.get("kernel_shape") or [1])),

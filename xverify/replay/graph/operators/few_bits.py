@@ -70,13 +70,23 @@ def unpacked(stored: Any, bits: int) -> Any:
     return parts.reshape(*stored.shape[:-1], -1).astype(np.float64)
 
 
+def rounds_inputs(node: Node) -> bool:
+    """Whether a node lets a runtime round the values of its input to 8 bits."""
+    eight = (
+        node.op == "QMoE"
+        and bool(node.get("block_size", 0))
+        and max(_bits_of_layer(node, each) for each in (1, 2)) == 8
+    )
+    return eight or bool(node.op in ("MatMulNBits", "QMoE") and node.get("accuracy_level", 0) >= INT8)
+
+
 def spread(call: Call, x: Any, block: int) -> Any:
     """Activations, in perturbed passes with the error of rounding each block to 8 bits, where the node allows that.
 
     ONNX Runtime's kernels divide a block of the last axis by its largest value / 127, and round to whole numbers. Whether there is
     such a kernel depends on the processor, the number of bits and the size of the blocks.
     """
-    if call.spread is None or not x.size or call.get("accuracy_level", 0) < INT8:
+    if call.spread is None or not x.size or not rounds_inputs(call.node):
         return x
     columns = x.shape[-1]
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -columns % block)]).reshape(*x.shape[:-1], -1, block)
@@ -180,6 +190,30 @@ def gather_block_quantized(call: Call, table: Any, indices: Any, scales: Any, ze
     known = (places >= 0) & (places < count)
     found = np.take(real, np.where(known, places, 0), axis)
     return np.where(known.reshape(known.shape + (1,) * (real.ndim - axis - 1)), found, 0.0).astype(call.dtype)
+
+
+# -- experts ------------------------------------------------------------------------------------------------------------
+
+
+def _bits_of_layer(node: Node, layer: int) -> int:
+    return int(node.get(f"fc{layer}_expert_weight_bits") or node.get("expert_weight_bits", 4))
+
+
+def expert_weights(node: Node, stored: Any, scales: Any, zeros: Any, layer: int) -> Any:
+    """The weights of a layer of all experts of QMoE, (experts, outputs, inputs).
+
+    stored: the bytes, each row by itself. scales: of each row, or of each block of it. zeros: packed like the weights; None for the
+    middle of the range. layer: 1 or 2.
+    """
+    bits = _bits_of_layer(node, layer)
+    steps, count = unpacked(stored, bits), 1 if scales.ndim == 2 else scales.shape[-1]
+    offset = np.full(scales.shape, 2.0 ** (bits - 1))
+    if zeros is not None:
+        offset = unpacked(zeros, bits)[..., : scales.shape[-1]]
+    zero, scale = (
+        np.repeat(each.reshape(*steps.shape[:2], count), steps.shape[-1] // count, -1) for each in (offset, scales)
+    )
+    return (steps - zero) * scale.astype(np.float64)
 
 
 FEW_BITS = {

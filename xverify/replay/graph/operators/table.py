@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     control,
     convolution,
     elementwise,
+    experts,
     few_bits,
     fourier,
     grouped_attention,
