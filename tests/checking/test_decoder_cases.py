@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 from helpers.decoderfiles import changed, exported
+from helpers.languagefiles import grouped
 
 from xverify.checking.cases import make, settle
+from xverify.checking.decoder_cases import widened
 from xverify.framework.modelfile import Tensor
 
 TOKENS = Tensor("input_ids", ("batch", "tokens"), "int64")
@@ -46,6 +48,36 @@ def test_positions_go_on_from_the_cache_and_leave_padding_out():
 def test_shapes_of_the_user_come_first():
     _, shapes, _ = drawn(TOKENS, MASK, PLACES, PAST, input_ids=(3, 1), **{"past_key_values.0.key": (3, 2, 5, 12)})
     assert (shapes["attention_mask"], shapes["position_ids"]) == ((3, 6), (3, 1))
+
+
+def test_a_single_token_may_follow_the_cache():
+    inputs, _ = settle((TOKENS, MASK, PLACES, PAST), {}, {"position_ids": 32}, tokens=1)
+    shapes = {each.name: each.shape for each in inputs}
+    assert (shapes["input_ids"], shapes["attention_mask"], shapes["past_key_values.0.key"]) == (
+        (2, 1),
+        (2, 9),
+        (2, 2, 8, 12),
+    )
+
+
+def test_the_size_of_a_head_that_the_nodes_tell_is_taken():
+    opened = Tensor("past_key_values.0.key", ("batch", 2, "past_length", "size"), "float32")
+    (found, tokens) = widened((opened, TOKENS), {"past_key_values.0.key": 12})
+    assert found.shape == ("batch", 2, "past_length", 12)
+    assert tokens == TOKENS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("heads", "size"), [(4, 16), (12, 8)])
+def test_nodes_tell_the_size_of_a_head(tmp_path, heads, size):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("torch")
+    from xverify.replay.graph.describe import widths
+    from xverify.replay.graph.model import Graph
+
+    model = onnx.load(grouped(tmp_path / "grouped.onnx", num_heads=heads))
+    found = widths(Graph(model))
+    assert found == dict.fromkeys(("past_key_values.0.key", "past_key_values.0.value"), size)
 
 
 def test_mask_of_another_length_than_all_tokens_is_drawn_like_any_other():

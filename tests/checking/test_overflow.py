@@ -66,3 +66,34 @@ def test_a_file_whose_values_fit_says_nothing_of_it(xverify, tmp_path):
     done, rows = checked(xverify, tmp_path, 1.0, "y", "--input-range=-1,1")
     assert done.code == 0, done.out + done.err
     assert "overflow" not in json.dumps(rows)
+
+
+def test_rounding_decides_beside_the_end_of_the_range():
+    torch = pytest.importorskip("torch")
+    from xverify.replay.graph.values import in_range
+
+    half = np.dtype(np.float16)
+    exact = torch.tensor([65500.0, 65510.0, 65519.0, 65521.0, -65700.0], dtype=torch.float64)
+    assert in_range(exact, half).tolist() == [65500.0, 65504.0, 65504.0, np.inf, -np.inf]
+    found = torch.tensor([65504.0, np.inf, 65504.0, 65504.0, -65504.0])
+    assert in_range(exact, half, found).tolist() == [65500.0, np.inf, 65504.0, 65504.0, -np.inf]
+
+
+@pytest.mark.parametrize(("stored", "wrong"), [(-65504.0, 0), (-60000.0, 1), (-np.inf, 1)])
+def test_a_number_that_float16_cannot_hold_is_right_at_the_end_of_its_range(stored, wrong):
+    pytest.importorskip("torch")
+    from xverify.replay.graph.explain.constants import beyond_rounding
+    from xverify.replay.graph.model import Graph
+
+    def graph(value, dtype):
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        values = [helper.make_tensor_value_info(name, kind, [2]) for name in "xy"]
+        constants = [numpy_helper.from_array(np.asarray(value, dtype), "mask")]
+        made = helper.make_graph(
+            [node("Add", ["x", "mask"], ["y"], "masked")], "model", values[:1], values[1:], constants
+        )
+        return Graph(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)]))
+
+    told = beyond_rounding(graph(stored, np.float16), graph(np.finfo(np.float32).min, np.float32))
+    assert len(told) == wrong
+    assert all("and the reference has -3.40282e+38" in each for each in told)

@@ -81,6 +81,7 @@ def settle(
     batch: int = BATCH,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     decodes: bool = True,
+    tokens: int = decoder_cases.TOKENS,
 ) -> tuple[list[Input], list[str]]:
     """Choose a size for every open dimension and a range for every input. Returns the inputs, and a note on each guess.
 
@@ -92,11 +93,12 @@ def settle(
     counts: inputs that say how often a loop of the graph is repeated. batch: the guess for an open batch size.
     ranges: name of a floating-point input -> the range in which a file quantises it; ``limits`` comes before it.
     decodes: whether inputs of a decoder are chosen so that its cache, its mask and its positions fit together.
+    tokens: how many a decoder is given behind its cache.
     Raises UsageError for a shape that contradicts the file, for strings, and for an input of unknown rank without a shape.
     """
     _check_names(tensors, shapes)
     sizes, known = _given_sizes(tensors, shapes), vocabulary or {}
-    tensors, decoder = decoder_cases.fitted(tensors, shapes) if decodes else (tensors, None)
+    tensors, decoder = decoder_cases.fitted(tensors, shapes, tokens) if decodes else (tensors, None)
     inputs, notes, settled = [], [decoder.says()] if decoder else [], []
     for tensor in tensors:
         shape, guessed = _shape(tensor, shapes, sizes, size, batch)

@@ -52,10 +52,12 @@ class Decoding:
         return f"{self.tokens}: taken for the tokens of a decoder: {'; '.join(parts)}; give others with --shape or --inputs"
 
 
-def fitted(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[Tensor], Decoding | None]:
+def fitted(
+    tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]], new: int = TOKENS
+) -> tuple[list[Tensor], Decoding | None]:
     """The inputs with the sizes that must fit together, and what they are; None where they are not those of a decoder.
 
-    shapes: --shape, which comes before what is chosen here.
+    shapes: --shape, which comes before what is chosen here. new: number of tokens behind the cache.
     """
     by_name = {each.name: each for each in tensors}
     past = {each.name: axis for each in tensors for axis in _tokens_axis(each)}
@@ -68,7 +70,7 @@ def fitted(tensors: Sequence[Tensor], shapes: Mapping[str, tuple[int, ...]]) -> 
         return list(tensors), None
     first, axis = next(iter(past.items()))
     before = _size(by_name[first], axis, shapes, BEFORE)
-    count = _size(by_name[tokens], 1, shapes, TOKENS)
+    count = _size(by_name[tokens], 1, shapes, new)
     sizes = {tokens: (1, count), positions: (1, count), mask: (1, before + count)}
     sizes |= {name: (axis, before) for name, axis in past.items()}
     found = [

@@ -16,6 +16,7 @@ from . import cases as cases_module
 from . import sequence
 from .arrays import check_fits, load
 from .computing import FIRST, Cases, Computed, compute_alone, sized
+from .decoder_cases import TOKENS
 from .options import CheckSettings
 from .subject import Opened
 
@@ -32,8 +33,9 @@ def make_cases(
     counts: Sequence[str] = (),
     batch: int = cases_module.BATCH,
     ranges: Ranges | None = None,
+    tokens: int = TOKENS,
 ) -> Cases:
-    """The input cases for these inputs. size, counts, batch, ranges: see ``settle``. Raises UsageError."""
+    """The input cases for these inputs. size, counts, batch, ranges, tokens: see ``settle``. Raises UsageError."""
     given = _given(Path(settings.inputs), tensors, settings) if settings.inputs is not None else {}
     named = {key.partition("/")[2] for key in given}
     count = 1 + max((int(key.partition("/")[0]) for key in given), default=-1)
@@ -52,7 +54,7 @@ def make_cases(
     drawable = [each for each in fixed if each not in texts]
     single = settings.steps is None  # the steps of a sequence have a state of one size
     inputs, notes = cases_module.settle(
-        drawable, shapes, vocabulary, settings.input_range, size, counts, batch, ranges, decodes=single
+        drawable, shapes, vocabulary, settings.input_range, size, counts, batch, ranges, single, tokens
     )
     cases_module.check_size(inputs)
     cases = drawn(inputs, notes, settings)
@@ -133,11 +135,12 @@ def guess_cases(
     guesses = [note.rpartition(cases_module.GUESSED)[2] for note in cases.notes if cases_module.GUESSED in note]
     if not guesses:
         raise failure
-    # Some operators of attention take several tokens behind a cache for one sequence only.
+    # Some files of decoders take several tokens behind a cache for one sequence only, and some take a single token there.
     batches = dict.fromkeys([*cases_module.fixed_batches(tensors), 1])
-    sizes: list[tuple[int | None, int]] = [(None, batch) for batch in batches]
-    for size, batch in [*sizes, *((size, cases_module.BATCH) for size in cases_module.OTHER_SIZES)]:
-        other = make_cases(tensors, vocabulary, settings, size, counts, batch, ranges)
+    sizes: list[tuple[int | None, int, int]] = [(None, batch, TOKENS) for batch in batches]
+    sizes += [(None, cases_module.BATCH, 1), *((size, cases_module.BATCH, TOKENS) for size in cases_module.OTHER_SIZES)]
+    for size, batch, tokens in sizes:
+        other = make_cases(tensors, vocabulary, settings, size, counts, batch, ranges, tokens)
         with suppress(Failed):
             return other, _computed(opened, other, settings)
     shapes = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)
