@@ -86,6 +86,13 @@ def test_a_place_beyond_a_table_is_a_row_of_zeros():
     assert {f.verdict for f in judged(one, one.computed())} <= {Verdict.EQUAL, Verdict.IDENTICAL}
 
 
+@pytest.mark.parametrize("op", ["MoE", "QMoE"])
+def test_experts_of_equal_scores_are_chosen_as_the_runtime_does(op):
+    one = first(op, lambda one: one.attributes["k"] < one.inputs[1].shape[1])
+    one = one.with_input(1, np.zeros_like(one.inputs[1]))
+    assert {f.verdict for f in judged(one, one.computed())} == {Verdict.EQUAL}
+
+
 def rounded_to_8_bits(one):
     """The case with inputs that a kernel of 8 bits makes of its own: each block in steps of its largest value / 127."""
     x, block = one.inputs[0].copy(), one.attributes["block_size"]

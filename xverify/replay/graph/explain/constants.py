@@ -95,9 +95,8 @@ def _comparable(array: Any, other: Any) -> bool:
 
 def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
     unit = UNITS[array.dtype]
-    end = LARGEST.get(
-        array.dtype, math.inf
-    )  # converters replace what is beyond the range, such as the numbers of masks, by it
+    # Converters replace what is beyond the range, such as the numbers of masks, by its end.
+    end = LARGEST.get(array.dtype, math.inf)
     mine, right = array.astype(np.float64), np.clip(other.astype(np.float64), -end, end)
     limit = ROUNDINGS * unit * np.abs(right) + SMALLEST.get(array.dtype, 0.0)
     with np.errstate(invalid="ignore"):

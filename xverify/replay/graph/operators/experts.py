@@ -44,7 +44,9 @@ def mixed(call: Call, x: Any, router: Any, layers: Sequence[Layer], block: int =
     if call.get("use_sparse_mixer", 0):
         raise call.node.unsupported("chooses its experts by a sparse mixer")
     rows, scores = tensor(x).reshape(-1, x.shape[-1]), tensor(router)
-    chosen = torch.from_numpy(np.argsort(-router, -1, kind="stable")[:, : call.node.get("k", 1)])
+    # Of experts with the same score, ONNX Runtime takes the last ones.
+    order = np.argsort(-router[:, ::-1], -1, kind="stable")[:, : call.node.get("k", 1)]
+    chosen = torch.from_numpy(router.shape[-1] - 1 - order)
     shares = torch.softmax(scores, -1).gather(-1, chosen)
     if call.get("normalize_routing_weights", 0):
         shares = shares / shares.sum(-1, keepdim=True)
