@@ -87,7 +87,7 @@ WEIGHTS = {  # name -> the right file, the operator, the change, and what the re
 def test_a_wrong_weight_is_named_with_its_node(xverify, tmp_path, folder, fault):
     name, op, change, says = WEIGHTS[fault]
     node = files.changed(folder / f"{name}.onnx", tmp_path / "wrong.onnx", op, change)
-    code, rows, text = checked(xverify, tmp_path, tmp_path / "wrong.onnx", folder / f"{name.split()[0]}.onnx")
+    code, rows, text = checked(xverify, tmp_path, tmp_path / "wrong.onnx", folder / f"{name.split()[0]} float32.onnx")
     assert code == 1, text
     assert rows["conversion"]["error"]["verdict"] == "DIFFERENT"
     assert node in rows["conversion"]["error"]["reason"]

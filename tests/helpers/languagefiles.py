@@ -28,7 +28,7 @@ class Plain(torch.nn.Module):
             drawn = torch.randn(each.shape, generator=generator)
             norm = each.dim() == 1 and "norm" in name.lower() and "weight" in name
             columns = torch.exp(0.7 * torch.randn(each.shape[-1], generator=generator))  # as after training: blocks differ
-            each.data = 1 + 0.1 * drawn if norm else drawn if "embed" in name.lower() else 0.05 * columns * drawn
+            each.data = 1 + 0.1 * drawn if norm else drawn if "embed" in name.lower() else 0.02 * columns * drawn
 
     def forward(self, input_ids, attention_mask):
         given = {"input_ids": input_ids, "attention_mask": attention_mask, **self.settings}
