@@ -1,6 +1,6 @@
 """Runs the decoders of tests/decoders in every way, as they are and with planted faults, and counts what the verdict says.
 
-python suites/decoders.py [--only LIST] [--seeds FROM-TO] [--jobs N] [--device NAME] [--clean | --faults | --exported]
+python suites/decoders.py [--only LIST] [--seeds FROM-TO] [--jobs N] [--device NAME] [--clean | --faults | --exported | --files]
 
 A family is a model folder: spec.py, torch.py with a tiny model of transformers, and torch-port.py with the same model written by
 hand. Its faults.toml has
@@ -16,6 +16,7 @@ hand. Its faults.toml has
     at = "layers.0"          # regular expression of the place: the layer, or the layers around the glue code
     says = "positions"       # regular expression of the true cause; it may be told without one
     hidden = "why"           # optional: why no way shows the fault; its row must be EQUAL
+    graph = "late"           # in place of old and new: a fault of tests/helpers/decoderfiles.py in the ONNX file of torch.py
 
 Every right model must be EQUAL in every way, with every seed. Every fault that is not hidden must be DIFFERENT or INVALID at its
 place, and not explained wrongly. Otherwise the exit code is 1.
@@ -50,8 +51,13 @@ from xverify.processes import forking
 from xverify.results.records import Row
 from xverify.results.verdicts import Verdict
 
-FAMILIES = Path(__file__).parents[1] / "tests" / "decoders"
-TORCH, PORT, EXPORT = "torch", "torch-port", "onnxruntime"
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path.insert(0, str(TESTS))
+from helpers.decoderfiles import changed, exported  # noqa: E402
+
+FAMILIES = TESTS / "decoders"
+TORCH, PORT = "torch", "torch-port"
+EXPORTS = ("onnxruntime", "openvino")  # what runs the export of torch.py
 COLUMNS = (
     *("right", "EQUAL", "no export", "ways", "not tried", "ties"),
     *("faults", "visible", "caught", "placed", "named", "wrongly", "none", "missed", "WRONG"),
@@ -61,14 +67,15 @@ LAYERS = "layers"  # the way of a fault that the full pass shows
 
 @dataclass(frozen=True)
 class Fault:
-    """A change of torch-port.py; the fields are those of faults.toml."""
+    """A change of torch-port.py, or of the ONNX file of torch.py; the fields are those of faults.toml."""
 
-    old: str
-    new: str
-    way: str
-    at: str
+    old: str = ""
+    new: str = ""
+    way: str = ""
+    at: str = ""
     says: str = ""
     hidden: str = ""
+    graph: str = ""
 
     def plant(self, folder: Path) -> None:
         """Change the file in a folder. Raises ValueError when the text does not occur exactly once."""
@@ -105,7 +112,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to check: a file of a family with a seed, or with a fault. file: EXPORT for the export of its torch.py."""
+    """One thing to check: a file of a family with a seed, or with a fault. file: one of EXPORTS for the export of its torch.py."""
 
     family: Family
     file: str
@@ -118,13 +125,22 @@ class Item:
         """What is checked, in words."""
         if self.fault is None:
             return f"{self.family.folder.name}, {self.file}, seed {self.seed}"
-        return f"{self.family.folder.name}, at {self.fault.at}: {' '.join(self.fault.new.split())[:70]}"
+        new = self.fault.graph or " ".join(self.fault.new.split())[:70]
+        return f"{self.name}, at {self.fault.at}: {new}"
+
+    @property
+    def name(self) -> str:
+        """The name of the family, and whether the fault is one of its ONNX file."""
+        return self.family.folder.name + ", file" * bool(self.fault and self.fault.graph)
 
     def row(self) -> Row:
         """Run it."""
         with tempfile.TemporaryDirectory(prefix="decoder-") as space:
             folder = Path(space) / self.family.folder.name
             shutil.copytree(self.family.folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            if self.fault is not None and self.fault.graph:
+                file = changed(exported(Path(space), self.family.folder.name), self.fault.graph)
+                return decoded(folder, f"port={file}", self.seed, self.device, weights=file.with_name("weights.pt"))
             if self.fault is not None:
                 self.fault.plant(folder)
             return decoded(folder, self.file, self.seed, self.device)
@@ -135,17 +151,17 @@ def families(folder: Path = FAMILIES) -> dict[str, Family]:
     return {file.parent.name: Family.read(file.parent) for file in sorted(folder.glob("*/faults.toml"))}
 
 
-def decoded(folder: Path, file: str, seed: int, device: str) -> Row:
+def decoded(folder: Path, file: str, seed: int, device: str, **settings: object) -> Row:
     """The row of a file of a family."""
-    subject = file if file == EXPORT else f"{file}:eager"
-    settings = {"device": device} if device else {}
+    subject = f"{file}:eager" if file in (TORCH, PORT) else file
+    settings |= {"device": device} if device else {}
     return run(folder, [subject], task="decode", seed=seed, threads=1, cases=1, timeout=600.0, **settings).rows[-1]
 
 
 def judge_right(row: Row, family: Family) -> tuple[Counter[str], list[str]]:
     """Counts of a right decoder, and what is wrong in the answer."""
     decoding = row.decoding
-    if family.not_exported and row.framework == EXPORT:
+    if family.not_exported and row.framework in EXPORTS:
         wrong = [] if re.search(family.not_exported, row.reason or "") else [f"{row.status}: {row.reason}"]
         return Counter({"right": 1, "no export": 1}), wrong
     if row.error is None or decoding is None:
@@ -198,7 +214,7 @@ def check(item: Item) -> tuple[str, Counter[str], list[str]]:
     except XverifyError as error:
         counts, wrong, said = Counter(faults=1) if item.fault else Counter(right=1), [str(error)], ""
     lines = [f"  {'WRONG' if wrong else 'right'} {time.monotonic() - begun:5.1f} s  {item.head}: {said}"]
-    return item.family.folder.name, counts + Counter(WRONG=len(wrong)), [*lines, *(f"        {line}" for line in wrong)]
+    return item.name, counts + Counter(WRONG=len(wrong)), [*lines, *(f"        {line}" for line in wrong)]
 
 
 _kept = ExitStack()
@@ -239,18 +255,23 @@ def main() -> int:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--clean", action="store_true", help="the right models alone")
     kinds.add_argument("--faults", action="store_true", help="the faults alone")
-    kinds.add_argument("--exported", action="store_true", help="the exports of torch.py alone, on ONNX Runtime")
+    kinds.add_argument(
+        "--exported", action="store_true", help="the exports of torch.py alone, on ONNX Runtime and OpenVINO"
+    )
+    kinds.add_argument("--files", action="store_true", help="the faults of ONNX files alone")
     parser.add_argument("--device", default="", help="the device of the models, such as cuda (default: the CPU)")
     asked = parser.parse_args()
     chosen = [known[name] for name in named(parser, "--only", asked.only, known)]
-    seeds, faulty = () if asked.faults else asked.seeds, () if asked.clean or asked.exported else chosen
+    seeds = () if asked.faults or asked.files else asked.seeds
     items = [
         Item(family, file, seed, asked.device)
         for seed in seeds
         for family in chosen
-        for file in ((EXPORT,) if asked.exported else family.files)
+        for file in (EXPORTS if asked.exported else family.files)
     ]
-    items += [Item(family, PORT, 0, asked.device, fault) for family in faulty for fault in family.faults]
+    if not asked.clean and not asked.exported:
+        faults = [Item(family, PORT, 0, asked.device, fault) for family in chosen for fault in family.faults]
+        items += [each for each in faults if not asked.files or each.fault.graph]
     counts: dict[str, Counter[str]] = {}
     begun = time.monotonic()
     for name, found, lines in check_all(items, asked.jobs):

@@ -1,4 +1,4 @@
-"""Decoders on ONNX Runtime: exports and files are EQUAL in every way, and every fault in a file is found with step and node."""
+"""Decoders on ONNX Runtime and OpenVINO: exports and files are EQUAL in every way, and faults in files are found at their node."""
 
 import json
 
@@ -13,20 +13,24 @@ WAYS = [
 
 
 def decode(xverify, model, result, subject, *options):
-    """(how ``xverify run --task decode`` ended, the row of the result)."""
+    """(how ``xverify run --task decode`` ended, the row of the result's last subject)."""
     command = ["run", str(model), "--task", "decode", "--subjects", subject, "--json", str(result), *options]
     ended = xverify(*command)
-    return ended, json.loads(result.read_text())["rows"][0] if result.is_file() else None
+    return ended, json.loads(result.read_text())["rows"][-1] if result.is_file() else None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "mixtral", "whisper"])
 def test_export_of_a_family_is_equal_in_every_way(tmp_path, xverify, family):
-    ended, row = decode(xverify, FAMILIES / family, tmp_path / "result.json", "onnxruntime")
+    result = tmp_path / "result.json"
+    ended, _ = decode(xverify, FAMILIES / family, result, "onnxruntime,openvino")
     assert ended.code == 0, ended.out
-    assert [name for name in WAYS if name not in checks(row)] == []
-    assert {each["verdict"] for each in checks(row).values()} == {"EQUAL"}
-    assert row["decoding"]["not_tried"] == {}
+    rows = json.loads(result.read_text())["rows"]
+    assert [row["framework"] for row in rows] == ["onnxruntime", "openvino"]
+    for row in rows:
+        assert [name for name in WAYS if name not in checks(row)] == []
+        assert {each["verdict"] for each in checks(row).values()} == {"EQUAL"}
+        assert row["decoding"]["not_tried"] == {}
 
 
 @pytest.mark.slow
@@ -58,8 +62,22 @@ def file(tmp_path_factory):
     return exported(tmp_path_factory.mktemp("llama"))
 
 
-def of_file(xverify, file, result):
-    return decode(xverify, FAMILIES / "llama", result, f"port={file}", "--weights", str(file.with_name("weights.pt")))
+def of_file(xverify, file, result, family="llama", runtime=""):
+    weights = str(file.with_name("weights.pt"))
+    return decode(xverify, FAMILIES / family, result, f"port={runtime}{file}", "--weights", weights)
+
+
+@pytest.mark.slow
+def test_file_with_a_cache_of_the_encoder_is_judged_in_every_way(tmp_path, xverify):
+    file = exported(tmp_path, "whisper")
+    ended, row = of_file(xverify, file, tmp_path / "result.json", "whisper")
+    assert ended.code == 0, ended.out
+    assert {checks(row)[name]["verdict"] for name in WAYS} == {"EQUAL"}
+    ended, row = of_file(xverify, changed(file, "other states"), tmp_path / "wrong.json", "whisper")
+    assert ended.code == 1
+    assert checks(row)["steps"]["place"] == "node `/layers.0/encoder_attn/MatMul`"
+    says = "`cross_attention_cache.layers.0.keys` of the cache had its rows in the opposite order"
+    assert says in checks(row)["steps"]["explanation"]
 
 
 @pytest.mark.slow
@@ -95,6 +113,17 @@ def test_fault_in_a_file_is_found_with_step_and_node(tmp_path, xverify, file, fa
     assert (found[way]["verdict"], found[way]["place"]) == ("DIFFERENT", f"node `{node}`")
     assert found[way]["step"] is not None
     assert cause in found[way]["explanation"]
+
+
+@pytest.mark.slow
+def test_fault_in_a_file_is_found_on_openvino(tmp_path, xverify, file):
+    way, node, cause = FOUND["late"]
+    ended, row = of_file(xverify, changed(file, "late"), tmp_path / "result.json", runtime="openvino:")
+    assert ended.code == 1, ended.out
+    assert row["framework"] == "openvino"
+    assert (checks(row)[way]["verdict"], checks(row)[way]["place"]) == ("DIFFERENT", f"node `{node}`")
+    assert cause in checks(row)[way]["explanation"]
+    assert checks(row)["full pass"]["verdict"] == "EQUAL"
 
 
 @pytest.mark.slow

@@ -35,11 +35,13 @@ torch.save(model.state_dict(), place / "weights.pt")
 
 
 def exported(place: Path, family: str = "llama", file: str = "torch") -> Path:
-    """A file ``decoder.onnx`` in a folder, and beside it ``weights.pt``."""
+    """A file ``decoder.onnx`` in a folder, and beside it ``weights.pt``. That of Whisper has a cache of the encoder's states."""
     place.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", SCRIPT, str(FAMILIES / family), file, str(place)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
+    if family == "whisper":
+        _hold_states(place / "decoder.onnx")
     return place / "decoder.onnx"
 
 
@@ -55,6 +57,41 @@ def changed(file: Path, fault: str) -> Path:
     return target
 
 
+def _hold_states(file: Path) -> None:
+    """Change Whisper's file so that its cache holds the keys and values of the encoder's states, too.
+
+    They are computed where ``use_cache_branch`` is false, and taken from the cache where it is true.
+    """
+    import onnx
+    from onnx import TensorProto, helper
+
+    model = onnx.load(file)
+    graph = model.graph
+    graph.input.append(helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1]))
+    for layer in range(2):
+        for kind, number in (("key", 1), ("value", 2)):
+            name, made = f"{layer}.encoder.{kind}", f"/layers.{layer}/encoder_attn/Transpose_{number}_output_0"
+            graph.input.append(
+                helper.make_tensor_value_info(f"past.{name}", TensorProto.FLOAT, ["batch", 4, "states", 12])
+            )
+            graph.output.append(
+                helper.make_tensor_value_info(f"present.{name}", TensorProto.FLOAT, ["batch", 4, "all_states", 12])
+            )
+            branches = {
+                f"{branch}_branch": helper.make_graph(
+                    [helper.make_node("Identity", [value], [f"{branch}_{name}"], f"{branch}_{name}")],
+                    f"{branch}_{name}", [], [helper.make_tensor_value_info(f"{branch}_{name}", TensorProto.FLOAT, None)],
+                )
+                for branch, value in (("then", f"past.{name}"), ("else", made))
+            }  # fmt: skip
+            chosen = helper.make_node("If", ["use_cache_branch"], [f"present.{name}"], f"choose_{name}", **branches)
+            _let_take(graph, made, f"present.{name}")
+            producer = next(place for place, node in enumerate(graph.node) if made in node.output)
+            graph.node.insert(producer + 1, chosen)
+    onnx.checker.check_model(model)
+    onnx.save(model, file)
+
+
 def _constant(graph, name, value):
     import numpy as np
     from onnx import numpy_helper
@@ -63,12 +100,17 @@ def _constant(graph, name, value):
     return f"onnx::{name}"
 
 
-def _before(graph, name, *nodes):
-    """Let all nodes take the last output of these nodes, which stand first, in place of an input."""
+def _let_take(graph, name, other):
+    """Let all nodes take another value in place of this one."""
     for node in graph.node:
         for place, each in enumerate(node.input):
             if each == name:
-                node.input[place] = nodes[-1].output[0]
+                node.input[place] = other
+
+
+def _before(graph, name, *nodes):
+    """Let all nodes take the last output of these nodes, which stand first, in place of an input."""
+    _let_take(graph, name, nodes[-1].output[0])
     for number, node in enumerate(nodes):
         graph.node.insert(number, node)
 
@@ -83,17 +125,45 @@ def _after(graph, name, *nodes):
     graph.node.extend(nodes)
 
 
+def _length(graph, fault):
+    """Nodes that compute the number of tokens in the cache, as ``FAULT_length`` of shape (1)."""
+    from onnx import helper
+
+    two, three = (_constant(graph, f"{fault}{value}", [value]) for value in (2, 3))
+    return [
+        helper.make_node("Shape", ["past.0"], [f"{fault}_shape"], f"{fault}_shape"),
+        helper.make_node("Slice", [f"{fault}_shape", two, three], [f"{fault}_length"], f"{fault}_length"),
+    ]
+
+
 def _late(graph):
     """Positions after a cache are one too large."""
     from onnx import helper
 
-    two, three, one = (_constant(graph, f"late{value}", [value]) for value in (2, 3, 1))
+    one = _constant(graph, "late1", [1])
     _before(
         graph, "position_ids",
-        helper.make_node("Shape", ["past.0"], ["late_shape"], "late_shape"),
-        helper.make_node("Slice", ["late_shape", two, three], ["late_length"], "late_length"),
+        *_length(graph, "late"),
         helper.make_node("Min", ["late_length", one], ["late_any"], "late_any"),
         helper.make_node("Add", ["position_ids", "late_any"], ["late_positions"], "late_positions"),
+    )  # fmt: skip
+
+
+def _padded(graph):
+    """Positions after a cache are numbers of places, which count the padding."""
+    from onnx import helper
+
+    zero, axis = _constant(graph, "padded0", [0]), _constant(graph, "paddedaxis", 1)
+    _before(
+        graph, "position_ids",
+        *_length(graph, "padded"),
+        helper.make_node("Mul", ["position_ids", zero], ["padded_zeros"], "padded_zeros"),
+        helper.make_node("Equal", ["padded_zeros", zero], ["padded_all"], "padded_all"),
+        helper.make_node("Cast", ["padded_all"], ["padded_ones"], "padded_ones", to=7),
+        helper.make_node("CumSum", ["padded_ones", axis], ["padded_counted"], "padded_counted", exclusive=1),
+        helper.make_node("Add", ["padded_counted", "padded_length"], ["padded_places"], "padded_places"),
+        helper.make_node("Greater", ["padded_length", zero], ["padded_any"], "padded_any"),
+        helper.make_node("Where", ["padded_any", "padded_places", "position_ids"], ["padded_positions"], "padded_positions"),
     )  # fmt: skip
 
 
@@ -105,15 +175,22 @@ def _unmasked(graph):
     _before(graph, "attention_mask", helper.make_node("Max", ["attention_mask", one], ["unmasked"], "unmasked"))
 
 
-def _other_row(graph):
-    """The keys of the first layer that are returned are of the other sequences."""
+def _turned(graph, name):
+    """A tensor that is returned is of the other sequences."""
     from onnx import helper
 
     axis, begin, end, step = (_constant(graph, f"row{i}", [value]) for i, value in enumerate((0, -1, -(2**31), -1)))
-    _after(
-        graph, "present.0",
-        helper.make_node("Slice", ["true_present.0", begin, end, axis, step], ["present.0"], "rows_turned"),
-    )  # fmt: skip
+    _after(graph, name, helper.make_node("Slice", [f"true_{name}", begin, end, axis, step], [name], "rows_turned"))
+
+
+def _other_row(graph):
+    """The keys of the first layer that are returned are of the other sequences."""
+    _turned(graph, "present.0")
+
+
+def _other_states(graph):
+    """The keys of the encoder's states that the first layer returns are of the other sequences."""
+    _turned(graph, "present.0.encoder.key")
 
 
 def _stale(graph):
@@ -143,5 +220,6 @@ def _base(graph):
 
 
 FAULTS = {
-    "late": _late, "unmasked": _unmasked, "other row": _other_row, "stale": _stale, "base": _base,
+    "late": _late, "padded": _padded, "unmasked": _unmasked, "other row": _other_row, "other states": _other_states,
+    "stale": _stale, "base": _base,
 }  # fmt: skip

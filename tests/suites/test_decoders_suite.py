@@ -16,6 +16,7 @@ from xverify.results.verdicts import Verdict
 SUITES = Path(__file__).parents[2] / "suites"
 sys.path.insert(0, str(SUITES))
 import decoders  # noqa: E402
+from helpers.decoderfiles import FAULTS  # noqa: E402
 
 FAMILIES = decoders.families()
 RIGHT = DecodingCheck("steps", Verdict.EQUAL)
@@ -96,13 +97,24 @@ def test_answers_to_a_fault_are_counted(found, fault, wrong, counted):
 
 
 def test_forty_faults_can_be_planted(tmp_path):
-    assert sum(len(family.faults) for family in FAMILIES.values()) >= 40
-    for name, family in FAMILIES.items():
-        for number, fault in enumerate(family.faults):
+    ported = {
+        name: [fault for fault in family.faults if not fault.graph]
+        for name, family in FAMILIES.items()
+        if family.faults
+    }
+    assert sum(map(len, ported.values())) >= 40
+    for name, faults in ported.items():
+        for number, fault in enumerate(faults):
             folder = tmp_path / name / str(number)
-            shutil.copytree(family.folder, folder)
+            shutil.copytree(FAMILIES[name].folder, folder)
             fault.plant(folder)
             compile((folder / "torch-port.py").read_text(), name, "exec")
+
+
+def test_faults_of_files_are_known_and_have_a_place():
+    planted = [fault for family in FAMILIES.values() for fault in family.faults if fault.graph]
+    assert {fault.graph for fault in planted} == set(FAULTS)
+    assert all(fault.way and fault.at and not fault.old for fault in planted)
 
 
 def test_seeds_are_a_range():

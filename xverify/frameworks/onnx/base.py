@@ -16,17 +16,21 @@ from typing import Any, ClassVar
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
+from xverify.framework.decoding import Decoder
 from xverify.framework.runner import OnArrays
 from xverify.frameworks.onnx.decoder_graph import DecoderGraph, decoder_graph
+from xverify.frameworks.onnx.decoding import Call, OnnxDecoder
 from xverify.weights import onnx as weights
 
 UNLIMITED = 2**31
 
 
 class OnExport(OnArrays, Framework):
-    """The base class of the adapters. A subclass sets ``onnx`` and adds modes, ``values`` and its environment."""
+    """The base class of the adapters. A subclass sets ``onnx`` and adds modes, ``opened``, ``values`` and its environment."""
 
     runs_export = True
+    decodes = True
+    decoding_modes = None
     captured_mode = ""  # fewer operators are fused in a captured graph
     # Layers that one run exposes. More layers need memory for their values; fewer layers need more compilations of the graph. It
     # must be UNLIMITED where the rounding of a value depends on which others are exposed.
@@ -44,6 +48,13 @@ class OnExport(OnArrays, Framework):
             raise Unsupported("runs the float32 export, which cannot be built in float64")
         self.data = source.onnx.parent
         return self.onnx.load(source.onnx, load_external_data=False)
+
+    def opened(self, model: Any, threads: int) -> Call:
+        """What computes a graph as the callable that was made last does. threads: their number; 0 for that of the run."""
+        raise NotImplementedError
+
+    def decoder(self, model: Any, inputs: Sequence[str], output: str) -> Decoder:
+        return OnnxDecoder(self, model, self.decoder_graph(model, inputs))
 
     def decoder_graph(self, model: Any, inputs: Sequence[str]) -> DecoderGraph:
         """What a graph takes as a decoder. inputs: the names of the spec. Raises Unsupported for another graph."""

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 Call = Callable[[Mapping[str, Array], Sequence[str]], Sequence[Array]]
 
 
-def offers_of(graph: DecoderGraph, title: str) -> DecoderOffers:
-    """What a graph takes. title: the file, in messages. Raises Unsupported where it takes neither a cache nor a mask."""
+def offers_of(graph: DecoderGraph) -> DecoderOffers:
+    """What a graph takes. Raises Unsupported where it takes neither a cache nor a mask."""
+    title = "the graph"  # in messages
     if graph.past:
         return DecoderOffers(title, graph.past[0].given, graph.uses, graph.mask, graph.positions)
     lacks = f"{title} takes {', '.join(graph.dtypes)}, and returns {graph.output}: it has no cache, such as past.0 and present.0"
@@ -33,18 +34,15 @@ def offers_of(graph: DecoderGraph, title: str) -> DecoderOffers:
 class OnnxDecoder(Decoder):
     """A graph as a decoder. A cache is a dictionary: input -> value.
 
-    model: the ModelProto. graph: what it takes. title: the file, in messages.
-    opened: makes what computes the graph with a number of threads; 0 for that of the run.
+    framework: what computes the graph. model: the ModelProto. graph: what it takes.
     """
 
     shows: ClassVar[str] = "node"
 
-    def __init__(
-        self, framework: OnExport, model: Any, graph: DecoderGraph, title: str, opened: Callable[[int], Call]
-    ) -> None:
-        self.framework, self.model, self.graph, self.opened = framework, model, graph, opened
-        self.offers = offers_of(graph, title)
-        self.run = opened(0)
+    def __init__(self, framework: OnExport, model: Any, graph: DecoderGraph) -> None:
+        self.framework, self.model, self.graph = framework, model, graph
+        self.offers = offers_of(graph)
+        self.run = framework.opened(model, 0)
         self.watching: tuple[int, list[LayerStep]] | None = None
 
     def call(
@@ -78,7 +76,7 @@ class OnnxDecoder(Decoder):
 
     @contextmanager
     def threads(self, number: int) -> Iterator[None]:
-        before, self.run = self.run, self.opened(number)
+        before, self.run = self.run, self.framework.opened(self.model, number)
         try:
             yield
         finally:

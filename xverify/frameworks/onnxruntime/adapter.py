@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xverify.framework.adapter import Array
-from xverify.framework.decoding import Decoder
 from xverify.frameworks.onnx.base import OnExport
+from xverify.frameworks.onnx.decoding import Call
 
 
 def optimized(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -28,8 +28,6 @@ class Adapter(OnExport):
     modes = {"all": optimized, "basic": basic}
     implicit_mode = "all"
     default_modes = ("all",)
-    decodes = True
-    decoding_modes = None
     level = "ORT_ENABLE_ALL"  # of the callable that was made last; a decoder has the same
 
     def __init__(self, threads: int, device: str) -> None:
@@ -46,14 +44,9 @@ class Adapter(OnExport):
         session, outputs = self.open(model, level), self.returned(model, example)
         return lambda *inputs: session.run(outputs, self.feed(model, inputs))
 
-    def decoder(self, model: Any, inputs: Sequence[str], output: str) -> Decoder:
-        from xverify.frameworks.onnx.decoding import OnnxDecoder
-
-        def opened(threads: int) -> Any:
-            session = self.open(model, self.level, threads)
-            return lambda feed, names: session.run(list(names), dict(feed))
-
-        return OnnxDecoder(self, model, self.decoder_graph(model, inputs), "the graph", opened)
+    def opened(self, model: Any, threads: int) -> Call:
+        session = self.open(model, self.level, threads)
+        return lambda feed, names: session.run(list(names), dict(feed))
 
     def open(self, model: Any, level: str, threads: int = 0) -> Any:
         """A session for this graph.

@@ -120,15 +120,23 @@ class Masked(Mistaken):
 class Held(Mistaken):
     """A cache that holds something else.
 
-    change: of its tensors, before every call of at least so many tokens, or after every call (later).
+    change: of its tensors, before every call of at least so many tokens, or after every call (later). A tensor that no call has
+        changed since, such as the keys of an encoder's states, stays as it is.
     """
 
     def __init__(self, right: TorchDecoder, change: Change, later: bool = False, least: int = 1) -> None:
         super().__init__(right)
         self.change, self.later, self.least = change, later, least
+        self.put: dict[str, Any] = {}  # path of a tensor -> what the change made of it
 
     def before(self, cache: Any) -> Any:
-        return cache if self.later or self.count < self.least else changed(cache, self.change)
+        return cache if self.later or self.count < self.least else changed(cache, self._replaced)
+
+    def _replaced(self, path: str, value: Any) -> Any:
+        if path not in self.put or not torch.equal(self.put[path], value):
+            value = self.change(path, value)
+            self.put[path] = value.clone()
+        return value
 
     def after(self, cache: Any, count: int) -> Any:
         return changed(cache, self.change) if self.later else cache
