@@ -31,12 +31,13 @@ class Tensors(Streamed):
     """
 
     def __init__(self, path: Path) -> None:
-        from gguf import GGUFReader
+        from gguf import GGUFReader, quants
 
         reader = GGUFReader(path)
         self.tensors = {each.name: each for each in reader.tensors}
         all_types = {name: each.tensor_type.name for name, each in self.tensors.items()}
-        self.types = {name: each for name, each in all_types.items() if each in FLOATS or each in gguf_steps.TYPES}
+        known = {*FLOATS, *(kind for kind in gguf_steps.TYPES if hasattr(quants, kind))}  # older packages lack some
+        self.types = {name: each for name, each in all_types.items() if each in known}
         self.names = self.types
         self.first = min((each.field.offset for each in reader.tensors), default=0)
         self.alignment = int(reader.alignment)

@@ -6,12 +6,15 @@ block, and in a file without steps when it is the same.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 
+from .allowances import NEAREST, Allowance, allowance
 from .canonical import PIECE, Array
 from .comparison import Compared
 from .language_causes import cause, match_by_content
@@ -26,33 +29,6 @@ NUMBER = re.compile(r"-?\d[\d.,]*(?:e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
-class Allowance:
-    """What may be outside in a part whose numbers are not the nearest ones.
-
-    outside: share of its values that may be. far: share of them that may also be more than ``steps`` steps from the reference's
-    value, or from the end of the range where that lies beyond it. shifted: steps by which a row may be shifted.
-    """
-
-    outside: float = 0.0
-    far: float = 0.0
-    steps: float = 0.0
-    shifted: float = np.inf
-
-
-NEAREST = Allowance()
-# Numbers that compensate the errors of others: layers of 512 inputs of four kinds, which GPTQ quantised to 3, 4 and 8 bits, had at
-# most 17.6% outside, 0.31% more than 1.5 steps away, and rows that were shifted by 0.08 steps.
-COMPENSATED = Allowance(0.25, 0.01, 1.5, 0.25)
-# Weights of importance decided on the steps of the types that use them: values that llama.cpp quantised with such weights, whose
-# logarithms had a standard deviation of 3, were outside by at most 4.5%. Types with super-blocks had all of these at the end of a
-# range; the others had at most 0.38% more than 1.5 steps away.
-IMPORTANT = {
-    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1"), Allowance(0.05, 0.01, 1.5)),
-    **dict.fromkeys(("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"), Allowance(0.05)),
-}
-
-
-@dataclass(frozen=True)
 class Judged:
     """How two parts differ.
 
@@ -60,7 +36,7 @@ class Judged:
     rounded: the type to which the reference was rounded before it was quantised; "" for none.
     worst: (row, column, value, the reference's) of the value that is most outside.
     far: number of values that are farther away than some may be; see Allowance. shifted: the largest shift of a row, in steps.
-    allowed: what may be outside.
+    alike: the correlation of the two, where what may be outside depends on it. allowed: what may be outside.
     """
 
     outside: int
@@ -70,13 +46,14 @@ class Judged:
     worst: tuple[int, int, float, float] = (0, 0, 0.0, 0.0)
     far: int = 0
     shifted: float = 0.0
+    alike: float = 1.0
     allowed: Allowance = NEAREST
 
     @property
     def is_right(self) -> bool:
         """Whether no more values are outside than may be."""
         few = self.outside <= self.allowed.outside * self.size and self.far <= self.allowed.far * self.size
-        return few and self.shifted <= self.allowed.shifted
+        return few and self.shifted <= self.allowed.shifted and self.alike >= self.allowed.alike
 
 
 @dataclass(frozen=True)
@@ -209,11 +186,13 @@ def _judged(sides: tuple[Side, Side], parts: tuple[Part, Part]) -> Judged:
 def _pass(sides: tuple[Side, Side], parts: tuple[Part, Part], rounded: str) -> Judged:
     """rounded: the type to which the values that are not quantised are rounded first; "" for none."""
     stepped = [side.is_stepped(part) for side, part in zip(sides, parts)]
-    allowances = [_allowance(side, part) for side, part in zip(sides, parts)]
+    allowances = [
+        allowance(side.stored.quantised.get(part.name, ""), side.stored.facts) for side, part in zip(sides, parts)
+    ]
     allowed = next((each for each in allowances if each != NEAREST), NEAREST)
     rows, columns = parts[0].shape
     at_once, count, far, shifted, exact = max(1, PIECE // columns), 0, 0, 0.0, True
-    worst, most = (0, 0, 0.0, 0.0), 0.0
+    worst, most, products = (0, 0, 0.0, 0.0), 0.0, np.zeros(3)
     for begin in range(0, rows, at_once):
         which = np.arange(begin, min(rows, begin + at_once))
         mine, theirs = (side.values(part, which) for side, part in zip(sides, parts))
@@ -232,19 +211,16 @@ def _pass(sides: tuple[Side, Side], parts: tuple[Part, Part], rounded: str) -> J
             far += int((wrong & (_beside_range(mine, theirs) > limit)).sum())
             means = ((mine.array - theirs.array) / np.maximum(step, np.finfo(float).tiny)).mean(axis=1)
             shifted = max(shifted, float(np.abs(means).max()))
+            products += [
+                (one * other).sum() for one, other in combinations_with_replacement((mine.array, theirs.array), 2)
+            ]
         at = np.unravel_index(int(np.argmax(away)), away.shape)
         if away[at] > most:
             most = float(away[at])
             worst = (begin + int(at[0]), int(at[1]), float(mine.array[at]), float(theirs.array[at]))
-    return Judged(count, rows * columns, exact, rounded, worst, far, shifted, allowed)
-
-
-def _allowance(side: Side, part: Part) -> Allowance:
-    """What may be outside in a part of one file."""
-    kind = side.stored.quantised.get(part.name, "")
-    if "compensated" in side.stored.facts and kind.endswith("GPTQ"):
-        return COMPENSATED
-    return IMPORTANT.get(kind, NEAREST) if "importance" in side.stored.facts else NEAREST
+    own, common, other = products
+    alike = common / math.sqrt(own * other) if own * other else 1.0
+    return Judged(count, rows * columns, exact, rounded, worst, far, shifted, alike, allowed)
 
 
 def _beside_range(mine: Values, theirs: Values) -> Array:

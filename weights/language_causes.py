@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,56 +15,38 @@ from .canonical import Array
 from .closeness import rounded_to
 from .language_names import GGUF, MEGATRON, META, NORMS, Key
 from .language_parts import HALVES, HEAD_SIZES, NEIGHBOURS, PLUS_ONE, Part, Side, heads_of
-from .quantised import Values, outside
+from .language_scales import blocks, columns, groups, inverse, scaled, shifted, turned_scales, zeros
+from .supposed import Cause, Parts, Sides, fits, sampled_values
 
-SAMPLE = 2**18  # values that are compared for a supposed mistake
-MOST = 0.98  # share of values that are right when the mistake is undone
-MOST_COMPENSATED = 0.75  # the same where numbers that are not the nearest ones compensate errors; see language.py
-FACTOR = 0.02  # a factor that is at least so far from 1 is told
 ALIKE = 0.6  # correlation of two rows with the same values, although one of them may have other scales
 RELATED = 0.3  # correlation from which on two arrays are taken for states of the same weights
-MOST_GROUPS = 1024  # groups of a weight that are compared with each other
 INITIAL = 0.05  # relative difference of a standard deviation from that of an initialiser
 DEVIATIONS = (0.02, 0.01, 0.006, 0.04)  # usual ones of initialisers of language models
-
-Sides = tuple[Side, Side]
-Parts = tuple[Part, Part]
-
-
-@dataclass(frozen=True)
-class Cause:
-    """says: how the left part follows from the right one, as a phrase. whole: whether it explains nearly all values.
-
-    parts: the two with the layout that was found, where a right file may have it; else None.
-    """
-
-    says: str = ""
-    whole: bool = True
-    parts: Parts | None = None
 
 
 def cause(key: Key, sides: Sides, parts: Parts) -> Cause:
     """The cause of a difference; one that says nothing where none is known."""
-    for find in (_layout, _other_part, _initial, _scaled, _shifted, _zeros, _blocks, _groups, _rows, _plain_rounding):
+    finders = (
+        _layout,
+        _other_part,
+        inverse,
+        turned_scales,
+        columns,
+        _initial,
+        scaled,
+        shifted,
+        zeros,
+        blocks,
+        groups,
+        _rows,
+    )
+    for find in (*finders, _plain_rounding):
         found = find(key, sides, parts)
         if found is not None:
             return found
-    mine, theirs = _values(sides, parts)
+    mine, theirs = sampled_values(sides, parts)
     related = _correlation(mine.array, theirs.array)
     return Cause("" if related > RELATED else f"has other values, with a correlation of {related:.2f}", whole=False)
-
-
-def _values(sides: Sides, parts: Parts) -> tuple[Values, Values]:
-    """The values of the same rows of both parts, as many as are sampled."""
-    rows, columns = parts[0].shape
-    count = min(rows, max(8, SAMPLE // columns))
-    which = np.unique(np.linspace(0, rows - 1, count).astype(np.int64))
-    return sides[0].values(parts[0], which), sides[1].values(parts[1], which)
-
-
-def _fits(sides: Sides, mine: Values, theirs: Values) -> bool:
-    most = MOST_COMPENSATED if any("compensated" in side.stored.facts for side in sides) else MOST
-    return float(outside(mine, theirs).mean()) <= 1 - most
 
 
 def match_by_content(left: Side, right: Side) -> None:
@@ -73,7 +55,7 @@ def match_by_content(left: Side, right: Side) -> None:
         part = left.parts[key]
         for other in [other for other in right.parts if other not in left.parts]:
             mate = right.parts[other]
-            if mate.shape == part.shape and _fits((left, right), *_values((left, right), (part, mate))):
+            if mate.shape == part.shape and fits(*sampled_values((left, right), (part, mate))):
                 right.parts[key] = right.parts.pop(other)
                 break
 
@@ -83,7 +65,7 @@ def match_by_content(left: Side, right: Side) -> None:
 
 def _layout(key: Key, sides: Sides, parts: Parts) -> Cause | None:
     for says, is_right, changed in _layouts(key, sides, parts):
-        if changed[0].shape == changed[1].shape and _fits(sides, *_values(sides, changed)):
+        if changed[0].shape == changed[1].shape and fits(*sampled_values(sides, changed)):
             return Cause(says, parts=changed if is_right else None)
     return None
 
@@ -167,8 +149,8 @@ def _other_part(key: Key, sides: Sides, parts: Parts) -> Cause | None:
     for other, part in sides[1].parts.items():
         if other == key or part.shape != parts[0].shape:
             continue
-        mine, theirs = _values(sides, (parts[0], part))
-        if _fits(sides, mine, theirs) and np.ptp(theirs.array):
+        mine, theirs = sampled_values(sides, (parts[0], part))
+        if fits(mine, theirs) and np.ptp(theirs.array):
             place = part.name if part.whole else f"another part of {part.name}: {other.says()}"
             return Cause(f"has the values of {place}")
     return None
@@ -176,7 +158,7 @@ def _other_part(key: Key, sides: Sides, parts: Parts) -> Cause | None:
 
 def _initial(key: Key, sides: Sides, parts: Parts) -> Cause | None:
     """Whether a part has nothing to do with the other one, and numbers as an initialiser draws them."""
-    both = _values(sides, parts)
+    both = sampled_values(sides, parts)
     if abs(_correlation(both[0].array, both[1].array)) > max(0.1, 4 / np.sqrt(both[0].array.size)):
         return None
     drawn = [_initialiser(each.array) for each in both]
@@ -210,121 +192,6 @@ def _correlation(mine: Array, theirs: Array) -> float:
     one, other = mine - mine.mean(), theirs - theirs.mean()
     size = float(np.sqrt((one * one).sum() * (other * other).sum()))
     return float((one * other).sum()) / size if size else 0.0
-
-
-# -- other steps ------------------------------------------------------------------------------------------------------
-
-
-def _scaled(key: Key, sides: Sides, parts: Parts) -> Cause | None:
-    mine, theirs = _values(sides, parts)
-    size = float((theirs.array**2).sum())
-    factor = float((mine.array * theirs.array).sum()) / size if size else 1.0
-    if abs(factor - 1) < FACTOR or abs(factor) < FACTOR or not _fits(sides, mine, theirs.times(factor)):
-        return None
-    return Cause(f"all of its values are × {factor:.3g}")
-
-
-def _shifted(key: Key, sides: Sides, parts: Parts) -> Cause | None:
-    """Whether all values are whole steps away, by the same number of them."""
-    mine, theirs = _values(sides, parts)
-    step = mine.step
-    if not (step > 0).all():
-        return None
-    steps = (mine.array - theirs.array) / step
-    number = round(float(np.median(steps)))
-    if not number or not _fits(sides, mine, theirs.like(theirs.array + number * step)):
-        return None
-    many, size = abs(number), "small" if number > 0 else "large"
-    says = f"its zero point is {many} too {size}: all of its values are {many} step{'s' * (many > 1)} beside the reference's"
-    return Cause(says + _wrapped(many, mine))
-
-
-def _zeros(key: Key, sides: Sides, parts: Parts) -> Cause | None:
-    """Whether blocks have wrong zero points: their values are whole steps away, each block's by a number of its own."""
-    steps = sides[0].stored.steps.get(parts[0].name)
-    if steps is None or parts[0].turned:
-        return None
-    mine, theirs = _values(sides, parts)
-    step, width = mine.step, parts[0].shape[1] // steps.shape[-1]
-    if not (step > 0).all():
-        return None
-    away = ((mine.array - theirs.array) / step).reshape(len(step), -1, width)
-    number = np.rint(np.median(away, axis=-1))
-    moved = theirs.like(theirs.array + np.repeat(number, width, axis=1) * step)
-    if not number.any() or width == 1 or not _fits(sides, mine, moved):
-        return None
-    row, block = (int(each[0]) for each in np.nonzero(number))
-    wrong, first = int((number != 0).sum()), int(number[row, block])
-    size = "small" if first > 0 else "large"
-    return Cause(
-        f"the zero points of {wrong} of {number.size} blocks that were looked at are wrong, the first at [{row}, {block * width}]: "
-        f"{abs(first)} too {size}{_wrapped(abs(first), mine)}",
-        whole=False,
-    )
-
-
-def _wrapped(number: int, values: Values) -> str:
-    """What makes a zero point wrong by the greatest number of its type."""
-    greatest = round(float(((values.high - values.low) / values.step).flat[0]))
-    return f"; {greatest} is what 0 - 1 becomes in a type without signs" if number == greatest else ""
-
-
-def _groups(key: Key, sides: Sides, parts: Parts) -> Cause | None:
-    """Whether inputs have the scales of other groups, as where their order was ignored."""
-    steps = sides[0].stored.steps.get(parts[0].name)
-    if steps is None or parts[0].turned:
-        return None
-    mine, theirs = _values(sides, parts)
-    inputs = parts[0].shape[1]
-    low, high = mine.low, mine.high
-    scale = high - low
-    if not (scale > 0).all():
-        return None
-    # Inputs with equal ranges in all rows are of one group.
-    _, first, group = np.unique(
-        np.stack([low, high]).reshape(-1, inputs), axis=1, return_index=True, return_inverse=True
-    )
-    group = group.reshape(-1)
-    if not 1 < len(first) <= MOST_GROUPS:
-        return None
-    place = (mine.array - low) / scale
-    right = np.zeros((len(first), inputs))
-    for index, column in enumerate(first):
-        made = low[:, [column]] + place * scale[:, [column]]
-        half = mine.half[:, [column]]
-        right[index] = (np.abs(made - theirs.array) <= half).mean(axis=0)
-    best = right.argmax(axis=0)
-    moved = (best != group) & (right.max(axis=0) > right[group, np.arange(inputs)] + 0.1)
-    if moved.mean() < 0.2 or float(right.max(axis=0).mean()) < 0.9:
-        return None
-    at = int(np.argmax(moved))
-    return Cause(
-        f"{int(moved.sum())} of {inputs} inputs have the scales of other groups (g_idx), the first at {at}: those of the group of "
-        f"input {int(first[group[at]])}, and it needs those of the group of input {int(first[best[at]])}"
-    )
-
-
-def _blocks(key: Key, sides: Sides, parts: Parts) -> Cause | None:
-    """Whether the blocks have wrong scales, and whether these are the scales of other blocks."""
-    steps = sides[0].stored.steps.get(parts[0].name)
-    if steps is None or parts[0].turned:
-        return None
-    mine, theirs = _values(sides, parts)
-    width = parts[0].shape[1] // steps.shape[-1]
-    one, other = (each.array.reshape(len(each.array), -1, width) for each in (mine, theirs))
-    size = (other * other).sum(-1)
-    factor = (one * other).sum(-1) / np.where(size > 0, size, 1.0)
-    wrong = outside(mine, theirs).reshape(one.shape).any(-1) & (np.abs(factor - 1) > FACTOR) & (factor != 0)
-    undone = theirs.like(theirs.array * np.repeat(np.where(wrong, factor, 1.0), width, axis=1))
-    if not wrong.any() or float(outside(mine, undone).mean()) > 0.1 * float(outside(mine, theirs).mean()):
-        return None
-    step = mine.step.reshape(one.shape)[..., 0]
-    wanted, has = np.sort(step[wrong] / np.abs(factor[wrong])), np.sort(step[wrong])
-    row, column = (int(each[0]) for each in np.nonzero(wrong))
-    says = f"{int(wrong.sum())} of {wrong.size} blocks that were looked at have another scale"
-    if wrong.sum() > 1 and float(np.median(np.abs(wanted / has - 1))) < 0.05:
-        return Cause(f"{says}: those of other blocks", whole=False)
-    return Cause(f"{says}, the first at [{row}, {column * width}]: × {factor[row, column]:.3g}", whole=False)
 
 
 # -- other rows -------------------------------------------------------------------------------------------------------
@@ -382,6 +249,6 @@ def _unit(array: Array) -> Array:
 def _plain_rounding(key: Key, sides: Sides, parts: Parts) -> Cause | None:
     if any(part.name in side.stored.steps for side, part in zip(sides, parts)):
         return None
-    mine, theirs = _values(sides, parts)
+    mine, theirs = sampled_values(sides, parts)
     to = rounded_to(mine.array, theirs.array)
     return Cause(f"rounded to {to}") if to else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import quantised
+from .allowances import allowance
 from .canonical import Array, shape_of
 from .language_names import GGUF, HUGGING_FACE, MEGATRON, META, NORMS, Key, named
 from .stored import Stored
@@ -116,7 +117,9 @@ class Side:
             width = matrix.shape[1] // steps.shape[-1]
             steps = steps[..., rows // width].swapaxes(1, 2) if part.turned else steps[:, rows]
         matrix = matrix[:, rows].T if part.turned else matrix[rows]
-        found = quantised.values(matrix, steps, self.stored.quantised.get(part.name, ""))
+        kind = self.stored.quantised.get(part.name, "")
+        found = quantised.values(matrix, steps, kind)
+        found = replace(found, spare=max(found.spare, allowance(kind, self.stored.facts).outside))
         return found.plus(part.add) if part.add else found
 
     def is_stepped(self, part: Part) -> bool:

@@ -7,7 +7,7 @@ A layer has several arrays in place of its weight, and n numbers are packed into
     compressed-tensors   weight_packed (outputs, inputs / n), weight_scale (outputs, groups), weight_shape (2), and where it has
                          them weight_zero_point (outputs / n, groups), weight_g_idx (inputs); or int8 in weight, and weight_scale
 
-A number q stands for (q - zero point) * scale of its group of inputs.
+A number q stands for (q - zero point) * scale of its group of inputs. Layouts whose numbers are floats are in packed_floats.py.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import numpy as np
 from xverify import reading
 from xverify.errors import WeightsError
 
+from . import packed_floats
 from .canonical import Array, Streamed, dtype_of, shape_of
+from .packed_floats import Floats, narrowness
 
 WORD = 32  # bits of an int32
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # the place, in an int32 of AWQ, of each of eight outputs that follow each other
-SCALE = 2.0**-8  # relative error of a scale in bfloat16; one in float16 has an eighth of it
-FLOAT16 = 2.0**-11
 SINGLE = 2.0**-22  # relative error of a value computed in float32
 FIRST = {
     ".qweight": ".scales",
@@ -52,6 +52,7 @@ class Layer:
     """The arrays of a quantised layer. numbers: (outputs, inputs). scales, zeros: (outputs, groups), float64.
 
     groups: (inputs,) the number of the group of each. bits: of a number. least: the lowest number. narrow: the error of the scales.
+    layout: its name.
     """
 
     numbers: Array
@@ -61,6 +62,17 @@ class Layer:
     bits: int
     least: int
     narrow: float
+    layout: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the weight."""
+        return self.numbers.shape
+
+    @property
+    def kind(self) -> str:
+        """The type, as a message names it."""
+        return f"{self.bits} bits of {self.layout}"
 
     def values(self) -> Array:
         """The weight, float32."""
@@ -91,12 +103,8 @@ class Tensors(Streamed):
 
     def __init__(self, arrays: Mapping[str, Array], settings: Settings, path: Path) -> None:
         self.arrays, self.settings, self.path = arrays, settings, path
-        self.numbers = {
-            f"{name.removesuffix(end)}.weight": name for name in arrays for end in FIRST if name.endswith(end)
-        }
-        for name in arrays:
-            if name.endswith(".weight") and f"{name}_scale" in arrays and dtype_of(arrays, name) == np.int8:
-                self.numbers[name] = name
+        self.floats = packed_floats.find(arrays)
+        self.numbers = self._whole_numbers()
         self.last: tuple[str, Any] = "", None  # (name, layer); a layer, or None where none was read
         numbers = {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads"}
         self.facts: dict[str, str | int] = {
@@ -104,25 +112,40 @@ class Tensors(Streamed):
         }
         if self.numbers and settings.get("quant_method", "gptq") == "gptq":
             self.facts["compensated"] = 1
-        layers = {name.removesuffix(".weight") for name in self.numbers}
-        plain = [name for name in arrays if not name.endswith(PARTS) or name.rpartition(".")[0] not in layers]
-        self.names = dict.fromkeys([*plain, *self.numbers])
+        layers = {name.removesuffix(".weight") for name in (*self.numbers, *self.floats)}
+        parts = {part for place in self.floats.values() for part in place.names}
+        left_out = {name for name in arrays if name.endswith(PARTS) and name.rpartition(".")[0] in layers}
+        left_out |= {name for name in arrays if layers and name.endswith(packed_floats.OF_ACTIVATIONS)}
+        self.names = dict.fromkeys(
+            [*(name for name in arrays if name not in left_out | parts), *self.numbers, *self.floats]
+        )
+
+    def _whole_numbers(self) -> dict[str, str]:
+        """Name of a weight in whole numbers -> name of the array of them."""
+        found = {
+            f"{name.removesuffix(end)}.weight": name for name in self.arrays for end in FIRST if name.endswith(end)
+        }
+        for name in self.arrays:
+            if name.endswith(".weight") and f"{name}_scale" in self.arrays and name not in self.floats:
+                found |= {name: name} if dtype_of(self.arrays, name) == np.int8 else {}
+        return {name: own for name, own in found.items() if name not in self.floats}
 
     @property
     def stepped(self) -> tuple[str, ...]:
         """The names of the quantised weights."""
-        return tuple(self.numbers)
+        return (*self.numbers, *self.floats)
 
     @property
     def types(self) -> dict[str, str]:
         """Name of a quantised weight -> its type."""
-        return {name: f"{self._read(name).bits} bits of {self._layout(name)}" for name in self.numbers}
+        floats = {name: place.kind for name, place in self.floats.items()}
+        return {name: self._read(name).kind for name in self.numbers} | floats
 
     def __getitem__(self, name: str) -> Array:
-        return self._read(name).values() if name in self.numbers else self.arrays[name]
+        return self._read(name).values() if name in self.stepped else self.arrays[name]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._read(name).numbers.shape if name in self.numbers else shape_of(self.arrays, name)
+        return self._read(name).shape if name in self.stepped else shape_of(self.arrays, name)
 
     def steps(self, name: str) -> Array:
         """The steps of a quantised weight; see ``quantised.values``."""
@@ -141,7 +164,9 @@ class Tensors(Streamed):
             self.last = name, self._checked(name)
         return self.last[1]
 
-    def _checked(self, name: str) -> Layer:
+    def _checked(self, name: str) -> Layer | Floats:
+        if name in self.floats:
+            return packed_floats.read(self.arrays, name, self.floats[name], self.settings, self.path)
         read = {"GPTQ": self._gptq, "AWQ": self._awq}.get(self._layout(name), self._compressed)
         layer = read(name)
         outputs, inputs = layer.numbers.shape
@@ -169,7 +194,7 @@ class Tensors(Streamed):
         one = 0 if self.settings.get("checkpoint_format") == "gptq_v2" else 1
         points = (_unpacked(zeros, bits, scales.shape[1]).T.astype(np.float64) + one) % 2**bits
         groups = self._groups(name, inputs, len(scales)) if index is None else index.astype(np.int64)
-        return Layer(numbers, scales.T.astype(np.float64), points, groups, bits, 0, _narrow(scales))
+        return Layer(numbers, scales.T.astype(np.float64), points, groups, bits, 0, narrowness(scales), "GPTQ")
 
     def _awq(self, name: str) -> Layer:
         words, zeros, scales = (self._part(name, end) for end in (".qweight", ".qzeros", ".scales"))
@@ -178,7 +203,9 @@ class Tensors(Streamed):
             raise WeightsError(f"{self.path}: {name} has {bits} bits, and AWQ is read with 4")
         numbers, points = (_in_order(_unpacked(each, bits, scales.shape[1])).T for each in (words, zeros))
         groups = self._groups(name, len(words), len(scales))
-        return Layer(numbers, scales.T.astype(np.float64), points.astype(np.float64), groups, bits, 0, _narrow(scales))
+        return Layer(
+            numbers, scales.T.astype(np.float64), points.astype(np.float64), groups, bits, 0, narrowness(scales), "AWQ"
+        )
 
     def _compressed(self, name: str) -> Layer:
         first = self._part(name, self.numbers[name].removeprefix(name.removesuffix(".weight")))
@@ -201,7 +228,8 @@ class Tensors(Streamed):
         scales = np.broadcast_to(scales, (len(numbers), scales.shape[1]))
         known = np.zeros(scales.shape) if points is None else points.astype(np.float64).reshape(scales.shape)
         groups = self._groups(name, numbers.shape[1], scales.shape[1]) if index is None else index.astype(np.int64)
-        return Layer(numbers, scales.astype(np.float64), known, groups, bits, -(2 ** (bits - 1)), _narrow(scales))
+        least, narrow = -(2 ** (bits - 1)), narrowness(scales)
+        return Layer(numbers, scales.astype(np.float64), known, groups, bits, least, narrow, "compressed-tensors")
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -249,14 +277,6 @@ def _in_order(numbers: Array) -> Array:
     """The numbers of AWQ in the order of the outputs. numbers: (rows, outputs) in the order in which they are packed."""
     eights = numbers.reshape(len(numbers), -1, 8)
     return eights[..., AWQ_ORDER].reshape(numbers.shape)
-
-
-def _narrow(scales: Array) -> float:
-    """The relative error of scales by their type. One in bfloat16 was made float32 when it was read."""
-    if scales.dtype == np.float16:
-        return FLOAT16
-    bits = np.ascontiguousarray(scales, np.float32).view(np.uint32)
-    return 0.0 if (bits & 0xFFFF).any() else SCALE
 
 
 def settings_beside(path: Path) -> dict[str, Any]:

@@ -7,14 +7,16 @@ type.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .canonical import Array, Streamed, shape_of
+from .levels import FLOATS, LEVELS, half_gaps
 from .stored import STEPS
 
 SINGLE = 2.0**-23  # relative error of a value in float32
+SPARE = 0.02  # share of the values that a mistake need not explain
 
 
 class WithSteps(Streamed):
@@ -44,6 +46,7 @@ class Values:
 
     half: the greatest distance within the range. low, high: the ends of the range. beyond: how far outside of it a number may be.
     step: the distance of two neighbours; 0 where the values are not quantised.
+    spare: share of values that may be outside where a supposed mistake is undone; see ``language_causes``.
     """
 
     array: Array
@@ -52,36 +55,58 @@ class Values:
     high: Array
     beyond: Array
     step: Array
+    spare: float = SPARE
 
     def plus(self, number: float) -> Values:
         """The values with a number added."""
-        return Values(
-            self.array + number, self.half + SINGLE, self.low + number, self.high + number, self.beyond, self.step
+        return replace(
+            self,
+            array=self.array + number,
+            half=self.half + SINGLE,
+            low=self.low + number,
+            high=self.high + number,
         )
 
     def times(self, number: float) -> Values:
         """The values, which stand for numbers that are multiplied by a number."""
         low, high = (self.low, self.high) if number > 0 else (self.high, self.low)
-        low, high, size = number * low, number * high, abs(number)
-        return Values(number * self.array, size * self.half, low, high, size * self.beyond, size * self.step)
+        size = abs(number)
+        return replace(
+            self,
+            array=number * self.array,
+            half=size * self.half,
+            low=number * low,
+            high=number * high,
+            beyond=size * self.beyond,
+            step=size * self.step,
+        )
+
+    def columns(self, order: Array) -> Values:
+        """The same values with their columns in another order."""
+        fields = ("array", "half", "low", "high", "beyond", "step")
+        return replace(self, **{name: getattr(self, name)[:, order] for name in fields})
 
     def like(self, numbers: Array) -> Values:
         """The same distances around other numbers of the same blocks."""
-        return Values(numbers, self.half, self.low, self.high, self.beyond, self.step)
+        return replace(self, array=numbers)
 
 
 def values(array: Array, steps: Array | None, kind: str = "") -> Values:
     """The values of rows of an array.
 
     array: (rows, columns). steps: (5, rows, blocks): half, low, high, beyond and step of each block of a row; None for an array
-        that is not quantised. kind: the type of an array that is not quantised, e.g. "F16".
+        that is not quantised. In types of levels.py, half is what is added to half the distance of neighbours; in floats, a
+        multiple of the value.
+    kind: the type of the array, e.g. "F16".
     """
     array = array.astype(np.float64)
     if steps is None:
         none, end = np.zeros_like(array), np.full_like(array, np.inf)
         return Values(array, none + _half_unit(array, kind), -end, end, none, none)
-    wide = np.repeat(steps.astype(np.float64), array.shape[1] // steps.shape[2], axis=2)
-    return Values(array, *wide)
+    half, low, high, beyond, step = np.repeat(steps.astype(np.float64), array.shape[1] // steps.shape[2], axis=2)
+    if kind in LEVELS:
+        half = half * (np.abs(array) if kind in FLOATS else 1.0) + half_gaps(kind, array, low, high)
+    return Values(array, half, low, high, beyond, step)
 
 
 def _half_unit(array: Array, kind: str) -> Array:

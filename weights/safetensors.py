@@ -22,6 +22,8 @@ SUFFIXES = (".safetensors",)
 LENGTH = 8  # bytes at the beginning of a file with the size of its header
 METADATA = "__metadata__"  # the entry of the header that is no array
 BFLOAT16 = "BF16"
+# Floats of eight bits. They are parts of quantised weights (packed_floats.py), and no weights without their scales.
+FLOAT8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 Json = dict[str, Any]  # an object of JSON, which may have any values
 # Names of dtypes in the header that numpy has, little-endian as in the file.
 DTYPES = {
@@ -46,14 +48,22 @@ class Place:
             raise WeightsError(
                 f"{self.path}: {name} has dtype {self.dtype}, which is not read; known: {', '.join((BFLOAT16, *DTYPES))}"
             )
-        count = math.prod(self.shape)
-        array: Array = np.fromfile(self.path, kind, count, offset=self.begin)
-        if array.size != count:
-            raise WeightsError(f"{self.path}: {name} has {array.size} values, and its header says {count}")
+        array = self._stored(name, kind)
         if self.dtype == BFLOAT16:
             wide = array.astype(np.uint32)
             wide <<= 16
             array = wide.view(np.float32)
+        return array
+
+    def bits(self, name: str) -> Array:
+        """An array of bytes as they are stored, uint8. name: for the message."""
+        return self._stored(name, "|u1")
+
+    def _stored(self, name: str, kind: str) -> Array:
+        count = math.prod(self.shape)
+        array: Array = np.fromfile(self.path, kind, count, offset=self.begin)
+        if array.size != count:
+            raise WeightsError(f"{self.path}: {name} has {array.size} values, and its header says {count}")
         return array.reshape(self.shape)
 
 
@@ -68,6 +78,11 @@ class Tensors(Streamed):
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.places[name].shape
+
+    def type(self, name: str) -> str:
+        """The name of the type of an array, as numpy has it; that of a float of eight bits, which numpy lacks."""
+        kind = self.places[name].dtype
+        return FLOAT8.get(kind) or (str(np.dtype(DTYPES[kind])) if kind in DTYPES else kind)
 
 
 def open_file(path: Path, trust: bool = False, most: float | None = None) -> Tensors:

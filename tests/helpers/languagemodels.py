@@ -125,10 +125,11 @@ def encoded(array, kind):
     """The bytes of a matrix in a type of GGUF: (rows, bytes of a row)."""
     import gguf
 
-    own = {"Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "Q3_K": _q3_k, "Q2_K": _q2_k}.get(kind)
+    own = {"Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "Q3_K": _q3_k, "Q2_K": _q2_k}
+    own = {**own, "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs}.get(kind)
     if own is None:
         return gguf.quants.quantize(np.ascontiguousarray(array), gguf.GGMLQuantizationType[kind])
-    rows = array.astype(np.float64).reshape(len(array), -1, 256)
+    rows = array.astype(np.float64).reshape(len(array), -1, 32 if kind == "IQ4_NL" else 256)
     return np.stack([np.concatenate([own(block) for block in row]) for row in rows])
 
 
@@ -218,3 +219,32 @@ def _q3_k(block):
         packed[i % 8] |= (six[i] & 15) << 4 * (i // 8)
         packed[8 + i % 4] |= (six[i] >> 4) << 2 * (i // 4)
     return np.concatenate([third, data, packed, _bytes(coarse)])
+
+
+def _numbers_of_table(block):
+    """(scale, numbers) of 32 values in the table of IQ4_NL. The value of the largest size has the first entry, -127."""
+    scale = block[np.argmax(np.abs(block))] / -127
+    return scale, lambda scale: np.abs(np.array(TABLE) * scale - block[:, None]).argmin(1)
+
+
+TABLE = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
+
+def _iq4_nl(block):
+    scale, numbers = _numbers_of_table(block)
+    low, high = numbers(scale).reshape(2, 16)
+    return np.concatenate([_bytes(scale), (low | high << 4).astype(np.uint8)])
+
+
+def _iq4_xs(block):
+    parts = [_numbers_of_table(each) for each in block.reshape(8, 32)]
+    scales = np.array([scale for scale, _ in parts])
+    coarse = float(np.float16(np.abs(scales).max() / 31))
+    six = np.rint(scales / coarse).clip(-32, 31).astype(int)
+    low, high = (
+        np.stack([numbers(coarse * each) for (_, numbers), each in zip(parts, six)]).reshape(8, 2, 16).swapaxes(0, 1)
+    )
+    six += 32
+    top = np.array([sum((each >> 4) << 2 * i for i, each in enumerate(six))], np.uint16).view(np.uint8)
+    bottom = (six[::2] & 15 | (six[1::2] & 15) << 4).astype(np.uint8)
+    return np.concatenate([_bytes(coarse), top, bottom, (low | high << 4).astype(np.uint8).reshape(-1)])

@@ -10,11 +10,14 @@ from helpers.languagemodels import FEED_FORWARD, HEADS, HIDDEN, encoded, gguf_na
 
 from xverify.weights import gguf as gguf_files
 from xverify.weights import gguf_steps, language, quantised, save_file, to_canonical
+from xverify.weights.allowances import GROUPED
+from xverify.weights.levels import LEVELS, NON_LINEAR
 from xverify.weights.stored import Stored
 
 gguf = pytest.importorskip("gguf")
 WEIGHTS = llama()
-TYPES = ("F16", "BF16", *gguf_steps.TYPES)
+STEPPED = tuple(kind for kind in gguf_steps.TYPES if kind not in GROUPED)
+TYPES = ("F16", "BF16", *STEPPED)
 
 
 @dataclass
@@ -60,23 +63,94 @@ def test_a_right_file_of_every_type_is_equal_and_says_how_it_is_stored(diff, kin
     assert "neighbours on the left, compared with model.layers.*.self_attn.k_proj.weight" in done.out
 
 
-@pytest.mark.parametrize("kind", gguf_steps.TYPES)
+@pytest.mark.parametrize("kind", STEPPED)
 def test_half_a_step_is_the_bound_of_every_value(kind):
     """A value that is moved by a whole step is outside, and every value stands for a whole number of steps."""
     right = WEIGHTS["model.layers.0.mlp.up_proj.weight"][:8]
     data = encoded(right, kind)
     steps = gguf_steps.steps(kind, data)
-    values = quantised.values(gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]), steps)
+    values = quantised.values(gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]), steps, kind)
     exact = quantised.values(right, None)
     assert not quantised.outside(values, exact).any()
     step = values.step
-    inside = (right > values.low + step) & (right < values.high - step)
+    edge = 2.0 * values.half if kind in LEVELS else 0.0 if kind in TERNARY else step
+    inside = (right > values.low + edge) & (right < values.high - edge)
     assert inside.mean() > (0.3 if kind in ("Q2_K", "Q3_K") else 0.7)
     for sign in (-1, 1):
         assert quantised.outside(values.like(values.array + sign * 2.01 * values.half), exact)[inside].all()
-    count = gguf_steps.TYPES[kind].greatest - gguf_steps.TYPES[kind].least
-    numbers = ((values.array - values.low) / (values.high - values.low) * count)[inside]
-    assert np.abs(numbers - np.rint(numbers)).max() < 1e-3
+
+
+TERNARY = ("TQ1_0", "TQ2_0")
+
+
+def drawn(kind, rows=8):
+    """(bytes of a type in which every number is drawn, the values they stand for)."""
+    random, of = np.random.default_rng(3), gguf_steps.TYPES[kind]
+    data = random.integers(0, 256, (4 * rows, of.bytes), np.uint8)
+    scale = random.uniform(1e-3, 2e-3, (4 * rows, 1)).astype(np.float16)
+    if kind == "TQ2_0":
+        data &= ~(data >> 1 & data & 0x55)  # two bits do not stand for 3
+    if kind == "MXFP4":
+        data[:, 0] = random.integers(110, 130, 4 * rows)
+    elif kind == "IQ1_M":  # four bits each in the last four pairs of bytes
+        pieces = data[:, 48:].copy().view(np.uint16) & 0xFFF
+        four = np.stack([(scale.view(np.uint16)[:, 0] >> shift & 15) << 12 for shift in (0, 4, 8, 12)], 1)
+        data[:, 48:] = (pieces | four.astype(np.uint16)).view(np.uint8)
+    else:
+        places = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q2_K": (80, 82)}
+        places |= {"Q3_K": (108,), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,)}
+        for at in places.get(kind, (0,)):
+            data[:, at : at + 2] = scale.view(np.uint8)
+    return data.reshape(rows, -1), gguf.quants.dequantize(data.reshape(rows, -1), gguf.GGMLQuantizationType[kind])
+
+
+@pytest.mark.parametrize("kind", gguf_steps.TYPES)
+def test_every_value_is_one_that_its_block_can_have(kind):
+    """The ends of a range and the step are read from the same bytes as the values, which the package reads."""
+    data, array = drawn(kind)
+    values = quantised.values(array, gguf_steps.steps(kind, data), kind)
+    sure = values.step > 0
+    assert sure.mean() > 0.9
+    low, numbers = (each[sure] / values.step[sure] for each in (values.low, values.array))
+    if kind in LEVELS:
+        levels = LEVELS[kind]
+        below = np.abs(low - levels[0]) > 1e-3  # a scale below zero exchanges the ends
+        away = np.abs(np.where(below, -numbers, numbers)[:, None] - levels)
+        assert away.min(axis=1).max() < 1e-3
+        assert set(away.argmin(axis=1).tolist()) == set(range(len(levels)))
+        return
+    numbers = numbers - low
+    assert np.abs(numbers - np.rint(numbers)).max() < 2e-3
+    assert (round(numbers.min()), round(numbers.max())) == (
+        0,
+        gguf_steps.TYPES[kind].greatest - gguf_steps.TYPES[kind].least,
+    )
+
+
+def test_the_table_of_types_without_equal_steps_is_that_of_the_package():
+    assert gguf.quants.IQ4_NL.kvalues == NON_LINEAR
+    assert {2 * each for each in LEVELS["MXFP4"]} == set(gguf.quants.MXFP4.kvalues)
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_types_that_choose_neighbours_together_may_have_many_values_outside(diff, kind):
+    """A value is up to a step away from the nearest one there. Another order of rows is found nevertheless."""
+    data, array = drawn(kind, rows=256)
+    name = "model.layers.0.mlp.down_proj.weight"
+    step = quantised.values(array, gguf_steps.steps(kind, data), kind).step
+    down = (array + step * np.random.default_rng(4).uniform(-0.6, 0.6, array.shape)).astype(np.float32)
+    raw = {"blk.0.ffn_down.weight": (data, kind)}
+    arrays, reference = gguf_names(WEIGHTS), dict(WEIGHTS)
+    for kind_of in ("gate", "up"):
+        del arrays[f"blk.0.ffn_{kind_of}.weight"], reference[f"model.layers.0.mlp.{kind_of}_proj.weight"]
+    arrays["blk.0.ffn_down.weight"] = down
+    done = diff(arrays, "F16", raw=raw, reference={**reference, name: down})
+    assert done.different == 0, done.out
+    assert f"blk.0.ffn_down.weight: quantised to {kind}, all but " in done.out
+    done = diff(arrays, "F16", raw=raw, reference={**reference, name: np.roll(down, 2, axis=0)})
+    assert done.different == 1
+    assert "blk.0.ffn_down.weight: row i has the values of row i+2 of the reference" in done.out
+    assert diff(arrays, "Q8_0", raw=raw, reference={**reference, name: down}, important=True).different == 0
 
 
 FAULTS = {
@@ -117,7 +191,7 @@ FAULTS = {
     ),
     "factor": (
         changed("blk.1.attn_v.weight", 2 * WEIGHTS["model.layers.1.self_attn.v_proj.weight"]),
-        "blk.1.attn_v.weight: all of its values are × 2",
+        "blk.1.attn_v.weight: all of its values are × ",
     ),
     "vocabulary": (
         changed("token_embd.weight", np.roll(WEIGHTS["model.embed_tokens.weight"], 2, 0)),
@@ -138,7 +212,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_K"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_K", "IQ4_XS", "MXFP4"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_and_named(diff, fault, kind):
     arrays, says = FAULTS[fault]
@@ -147,7 +221,7 @@ def test_a_fault_is_found_and_named(diff, fault, kind):
     assert says in done.out
 
 
-@pytest.mark.parametrize("kind", gguf_steps.TYPES)
+@pytest.mark.parametrize("kind", [kind for kind in STEPPED if kind not in TERNARY])
 def test_one_value_that_is_wrong_is_found(diff, kind):
     down = WEIGHTS["model.layers.0.mlp.down_proj.weight"].copy()
     down[5, 7] += 0.15
@@ -156,7 +230,7 @@ def test_one_value_that_is_wrong_is_found(diff, kind):
     assert "1 of 131072 values is more than half a step from the reference's, most at [5, 7]" in done.out
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "IQ4_NL"])
 def test_scales_of_other_blocks_are_named(diff, kind):
     data = encoded(WEIGHTS["model.layers.0.mlp.down_proj.weight"], kind)
     blocks = data.reshape(HIDDEN, -1, gguf_steps.TYPES[kind].bytes).copy()
@@ -227,13 +301,13 @@ def test_values_that_were_rounded_before_they_were_quantised_are_right(diff):
 
 
 def test_a_type_that_is_not_read_is_named_and_the_rest_is_compared(diff):
-    up = np.zeros((FEED_FORWARD, 66 * HIDDEN // 256), np.uint8)
-    done = diff(gguf_names(WEIGHTS), raw={"blk.0.ffn_up.weight": (up, "IQ2_XXS")})
+    up = np.zeros((FEED_FORWARD, 36 * HIDDEN // 64), np.uint8)
+    done = diff(gguf_names(WEIGHTS), raw={"blk.0.ffn_up.weight": (up, "NVFP4")})
     assert done.different == 0
-    assert "blk.0.ffn_up.weight of the left: not compared, because its type IQ2_XXS is not read" in done.out
+    assert "blk.0.ffn_up.weight of the left: not compared, because its type NVFP4 is not read" in done.out
     assert done.known == 20
     wrong = changed("blk.1.ffn_up.weight", WEIGHTS["model.layers.0.mlp.up_proj.weight"])
-    assert diff(wrong, raw={"blk.0.ffn_up.weight": (up, "IQ2_XXS")}).different == 1
+    assert diff(wrong, raw={"blk.0.ffn_up.weight": (up, "NVFP4")}).different == 1
 
 
 DOWN = "model.layers.0.mlp.down_proj.weight"
