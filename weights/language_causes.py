@@ -77,7 +77,7 @@ def _layouts(key: Key, sides: Sides, parts: Parts) -> Iterator[tuple[str, bool, 
         for says, is_right, changed in (
             *_rotations(key, sides, side, part),
             *_ones(key, side, part),
-            *_turns(part),
+            *_turns(side, part),
             *_in_turn(key, side, part),
         ):
             yield says.format(where), is_right, (changed, parts[1]) if index == 0 else (parts[0], changed)
@@ -126,10 +126,9 @@ def _ones(key: Key, side: Side, part: Part) -> Iterator[tuple[str, bool, Part]]:
         yield f"the {{}} has one {'more' if add < 0 else 'less'}", not known, replace(part, add=add)
 
 
-def _turns(part: Part) -> Iterator[tuple[str, bool, Part]]:
-    rows, columns = part.shape
-    if min(rows, columns) > 1 and part.rows is None and not part.heads:
-        yield "the {} is transposed", False, replace(part, shape=(columns, rows), turned=not part.turned)
+def _turns(side: Side, part: Part) -> Iterator[tuple[str, bool, Part]]:
+    if min(part.shape) > 1 and part.rows is None and not part.heads:
+        yield "the {} is transposed", False, side.turned(part)
 
 
 def _in_turn(key: Key, side: Side, part: Part) -> Iterator[tuple[str, bool, Part]]:

@@ -73,6 +73,7 @@ TABLE: dict[str, tuple[str, str, str, str]] = {
 # Other names in Hugging Face's files.
 MIXTRAL = "layers.*.block_sparse_moe"
 ALSO = {
+    "layers.*.mlp.router": "router",
     f"{MIXTRAL}.gate": "router",
     f"{MIXTRAL}.experts.#.w1": "gate of expert",
     f"{MIXTRAL}.experts.#.w3": "up of expert",

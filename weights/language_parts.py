@@ -42,6 +42,7 @@ PLUS_ONE = frozenset(("gemma", "gemma2", "gemma3", "nemotron", "qwen3next", "qwe
 
 # The weight for gate and up has the name of that for up, and a norm of Qwen 3.5 that of Gemma's.
 OTHERWISE = {"up": "gate and up", "norm behind attention": "norm of feed-forward"}
+ALTERNATING = frozenset(("gpt-oss",))  # architectures in whose other files the rows of gate and up of experts alternate
 HEAD_SIZES = (32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 16, 8)  # rows of a head that are tried when no file says it
 KERNEL = ".kernel"  # end of the names of Flax's weights with the shape (inputs, outputs)
 FUSED = {
@@ -62,7 +63,7 @@ class Part:
     """Rows of an array.
 
     name: of the array, whose axes but the last are taken as one. shape: (rows, columns). rows: their numbers; None: all.
-    turned: whether its rows are the array's columns.
+    turned: whether its rows are the array's columns; in an array of three axes, those of the matrices of its first axis.
     heads: number of heads in which the rows that rotate together are neighbours; 0: their order is that of the common form.
     add: what is added to the values for the common form. whole: whether it is the whole array.
     """
@@ -103,7 +104,7 @@ class Side:
         self.parts: dict[Key, Part] = {}
         for name in stored.arrays:
             key = Key(name) if found.keys[name] in self.parts else found.keys[name]
-            self.parts[key] = Part(name, _matrix(shape_of(stored.arrays, name)))
+            self.parts[key] = Part(name, _matrix(shape_of(stored.arrays, name), key.suffix == "bias"))
         self.architecture = str(stored.facts.get("architecture", ""))
 
     def values(self, part: Part, which: Array) -> quantised.Values:
@@ -111,16 +112,22 @@ class Side:
         order = part.order()
         rows = which if order is None else order[which]
         matrix, steps = self.stored.arrays[part.name], self.stored.steps.get(part.name)
-        matrix = matrix.reshape(_matrix(matrix.shape))
-        if steps is not None:
-            steps = steps.reshape(5, -1, steps.shape[-1])
-            width = matrix.shape[1] // steps.shape[-1]
-            steps = steps[..., rows // width].swapaxes(1, 2) if part.turned else steps[:, rows]
-        matrix = matrix[:, rows].T if part.turned else matrix[rows]
+        if part.turned:
+            matrix, steps = _columns(matrix, steps, rows)
+        else:
+            matrix = matrix.reshape(-1, part.shape[1])[rows]
+            steps = steps if steps is None else steps.reshape(5, -1, steps.shape[-1])[:, rows]
         kind = self.stored.quantised.get(part.name, "")
         found = quantised.values(matrix, steps, kind)
         found = replace(found, spare=max(found.spare, allowance(kind, self.stored.facts).outside))
         return found.plus(part.add) if part.add else found
+
+    def turned(self, part: Part) -> Part:
+        """A whole part whose rows are the array's columns, or its rows again."""
+        shape = shape_of(self.stored.arrays, part.name)
+        lead = shape[0] if len(shape) == 3 else 1
+        rows, columns = part.shape
+        return replace(part, shape=(lead * columns, rows // lead), turned=not part.turned)
 
     def is_stepped(self, part: Part) -> bool:
         """Whether a part is quantised."""
@@ -131,8 +138,19 @@ class Side:
         return part.name if part.whole else f"a part of {part.name}"
 
 
-def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
-    return (math.prod(shape[:-1]), shape[-1]) if len(shape) > 1 else (math.prod(shape), 1)
+def _matrix(shape: tuple[int, ...], is_bias: bool) -> tuple[int, int]:
+    return (math.prod(shape[:-1]), shape[-1]) if len(shape) > 1 and not is_bias else (math.prod(shape), 1)
+
+
+def _columns(array: Array, steps: Array | None, which: Array) -> tuple[Array, Array | None]:
+    """Columns of an array as rows, and their steps. which: their numbers, counted over all matrices of an array of three axes."""
+    cube = array if array.ndim == 3 else array.reshape(1, -1, array.shape[-1])
+    lead, column = np.divmod(which, cube.shape[2])
+    if steps is not None:
+        blocks = steps.shape[-1]
+        width = cube.shape[2] // blocks
+        steps = steps.reshape(5, *cube.shape[:2], blocks).transpose(1, 3, 0, 2)[lead, column // width].swapaxes(0, 1)
+    return cube[lead, :, column], steps
 
 
 def heads_of(kind: str, sides: tuple[Side, Side]) -> int:
@@ -158,19 +176,40 @@ def align(left: Side, right: Side) -> None:
 
 
 def _turn(mine: Side, theirs: Side) -> None:
-    """Turn the weights of a file that has all of them as (inputs, outputs); the shape of a square one does not tell it."""
-    common = [key for key in mine.parts if key in theirs.parts]
+    """Turn the weights of a file that has all of them as (inputs, outputs); the shape of a square one does not tell it.
+
+    Experts that are stored together may be so although the other weights are not.
+    """
+    turned = list[Key]()
     if mine.has_kernels != theirs.has_kernels:
-        turned = [key for key in common if mine.parts[key].name.endswith(KERNEL)]
-    else:
-        turned = [key for key in common if key.layer >= 0 and min(mine.parts[key].shape) > 1]
-        shapes = [(mine.parts[key].shape, theirs.parts[key].shape) for key in turned]
-        oblong = [one[::-1] == other for one, other in shapes if one[0] != one[1]]
-        first = mine.style != HUGGING_FACE or theirs.style == HUGGING_FACE
-        if not (first and oblong and all(oblong)):
-            return
+        turned = [key for key, part in mine.parts.items() if part.name.endswith(KERNEL)]
+    elif mine.style != GGUF and (mine.style != HUGGING_FACE or theirs.style in (HUGGING_FACE, GGUF)):
+        matrices = [key for key, part in mine.parts.items() if key.layer >= 0 and min(part.shape) > 1]
+        stacked = [key for key in matrices if len(shape_of(mine.stored.arrays, mine.parts[key].name)) == 3]
+        for keys in ([key for key in matrices if key not in stacked], stacked):
+            fit = [(key, _fits_turned(mine, theirs, key)) for key in keys]
+            oblong = [fits for _, fits in fit if fits is not None]
+            if oblong and all(oblong):
+                turned += [key for key, _ in fit if _mate(theirs, key)]
     for key in turned:
-        mine.parts[key] = replace(mine.parts[key], shape=mine.parts[key].shape[::-1], turned=True)
+        mine.parts[key] = mine.turned(mine.parts[key])
+
+
+def _mate(theirs: Side, key: Key) -> Key | None:
+    """The same weight in the other file, or the first of those that it stands for there."""
+    kinds = FUSED.get(key.kind, ())
+    likely = [key, *(key.of(kind) for kind in kinds), *(key.of(kind, 0) for kind in STACKED.get(key.kind, ()))]
+    return next((each for each in likely if each in theirs.parts), None)
+
+
+def _fits_turned(mine: Side, theirs: Side, key: Key) -> bool | None:
+    """Whether a weight has the shape of the other file's only when it is turned; None where its shape does not tell."""
+    part, mate = mine.parts[key], _mate(theirs, key)
+    turned = mine.turned(part)
+    if mate is None or turned.shape == part.shape:
+        return None
+    other = theirs.parts[mate].shape
+    return turned.shape == other if mate == key else turned.shape[1] == other[1] != part.shape[1]
 
 
 def _rename(mine: Side, theirs: Side) -> None:
@@ -191,7 +230,9 @@ def _unfused(mine: Side, theirs: Side, key: Key) -> Mapping[Key, Part]:
     if sum(sizes) != part.shape[0]:
         return {}
     blocks = 1
-    if key.kind == "gates and ups of experts":
+    if key.kind == "gates and ups of experts" and ALTERNATING & {mine.architecture, theirs.architecture}:
+        blocks = part.shape[0] // 2
+    elif key.kind == "gates and ups of experts":
         blocks = shape_of(mine.stored.arrays, part.name)[0]
     elif key.kind == "qkv" and mine.style == MEGATRON:
         blocks = heads_of("k", (mine, theirs)) or _likely_blocks(mine, theirs, part, pieces[1], sizes)

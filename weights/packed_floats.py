@@ -40,6 +40,7 @@ OF_ACTIVATIONS = tuple(
         "v_scale",
     )
 )
+Settings = Mapping[str, Any]  # an object of JSON, which may have any values
 USUAL = 128  # outputs and inputs of a block, where the settings do not tell
 SINGLE = 2.0**-22  # relative error of a value computed in float32
 
@@ -124,7 +125,7 @@ def _type(arrays: Mapping[str, Array], name: str) -> str:
     return arrays.type(name) if isinstance(arrays, Tensors) else str(dtype_of(arrays, name))
 
 
-def read(arrays: Mapping[str, Array], name: str, place: Place, settings: Mapping[str, Any], path: Path) -> Floats:
+def read(arrays: Mapping[str, Array], name: str, place: Place, settings: Settings, path: Path) -> Floats:
     """The arrays of a weight. settings: what the files beside it say. Raises WeightsError where they do not fit."""
     if place.kind in ("MXFP4", "NVFP4"):
         numbers = _halves(np.asarray(arrays[place.numbers]), place.kind)
@@ -168,9 +169,7 @@ def _scales(arrays: Mapping[str, Array], place: Place) -> tuple[Array, float]:
     return scales, narrow
 
 
-def _spread(
-    scales: Array, shape: tuple[int, ...], name: str, settings: Mapping[str, Any], path: Path
-) -> tuple[Array, Array]:
+def _spread(scales: Array, shape: tuple[int, ...], name: str, settings: Settings, path: Path) -> tuple[Array, Array]:
     """(scales of every row and group, the group of each input). shape: of the weight, whose last axis has the inputs."""
     lead, outputs, inputs = math.prod(shape[:-2]), shape[-2] if len(shape) > 1 else 1, shape[-1] if shape else 0
     rows = lead * outputs
@@ -178,29 +177,38 @@ def _spread(
         return np.broadcast_to(scales.reshape(1, 1), (rows, 1)), np.zeros(inputs, np.int64)
     if scales.size in (lead, rows) and (scales.ndim == 1 or scales.shape[-1] == 1):
         return np.repeat(scales.reshape(-1, 1), rows // scales.size, axis=0), np.zeros(inputs, np.int64)
-    if len(scales.shape) == len(shape) and scales.shape[:-2] == shape[:-2]:
-        sizes = _block(scales.shape[-2:], (outputs, inputs), settings)
-        if sizes:
-            wide = np.repeat(scales, sizes[0], axis=-2)[..., :outputs, :].reshape(rows, -1)
-            return wide, np.arange(inputs) // sizes[1]
-    turned = len(scales.shape) == 2 and bool(_block(scales.shape[::-1], (outputs, inputs), settings))
+    says = ""
+    if len(shape) > 1 and len(scales.shape) == len(shape) and scales.shape[:-2] == shape[:-2]:
+        block = _block(scales.shape[-2:], (outputs, inputs), settings)
+        if block:
+            wide = np.repeat(scales, block[0], axis=-2)[..., :outputs, :].reshape(rows, -1)
+            return wide, np.arange(inputs) // block[1]
+        says = "; they fit when they are transposed" * _counts_fit(scales.shape[:-3:-1], (outputs, inputs), settings)
     raise WeightsError(
-        f"{path}: {name} has the shape {shape}, and its scales {scales.shape}, which fit neither its outputs nor blocks of it"
-        + ("; they fit when they are transposed" if turned else "")
+        f"{path}: {name} has the shape {shape}, and its scales {scales.shape}, which fit neither its outputs nor blocks of it{says}"
     )
 
 
-def _block(counts: tuple[int, ...], sizes: tuple[int, int], settings: Mapping[str, Any]) -> tuple[int, int] | None:
+def _block(counts: tuple[int, ...], sizes: tuple[int, int], settings: Settings) -> tuple[int, int] | None:
     """(outputs, inputs) of a block; None where so many blocks do not fit the weight. counts: blocks along both axes."""
-    told = settings.get("weight_block_size")
-    likely = (
-        [tuple(told)] if isinstance(told, list) and len(told) == 2 and all(type(each) is int for each in told) else []
-    )
+    if _counts_fit(counts, sizes, settings):
+        return _told(settings) or (USUAL, USUAL)
     even = all(count and size % count == 0 for size, count in zip(sizes, counts))
-    likely += [(USUAL, USUAL), *([(sizes[0] // counts[0], sizes[1] // counts[1])] if even else [])]
-    for block in likely:
-        if all(each > 0 and -(-size // each) == count for size, each, count in zip(sizes, block, counts)):
-            return block
+    if _told(settings) or not even or _counts_fit(counts[::-1], sizes, settings):
+        return None
+    return sizes[0] // counts[0], sizes[1] // counts[1]
+
+
+def _counts_fit(counts: tuple[int, ...], sizes: tuple[int, int], settings: Settings) -> bool:
+    """Whether a weight has so many blocks of the size that the settings tell, or the usual one."""
+    block = _told(settings) or (USUAL, USUAL)
+    return all(-(-size // each) == count for size, each, count in zip(sizes, block, counts))
+
+
+def _told(settings: Settings) -> tuple[int, int] | None:
+    told = settings.get("weight_block_size")
+    if isinstance(told, list) and len(told) == 2 and all(type(each) is int and each > 0 for each in told):
+        return told[0], told[1]
     return None
 
 
