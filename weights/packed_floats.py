@@ -135,10 +135,10 @@ def read(arrays: Mapping[str, Array], name: str, place: Place, settings: Setting
     else:
         numbers = decoded(arrays, place.numbers)
         shape = numbers.shape
-    rows, inputs = math.prod(shape[:-1]), shape[-1] if shape else 0
+    axes = shape if len(shape) > 1 else (math.prod(shape), 1)
     scales, narrow = _scales(arrays, place)
-    scales, groups = _spread(scales, shape, name, settings, path)
-    return Floats(numbers.reshape(rows, inputs), scales, groups, shape, place.kind, narrow)
+    scales, groups = _spread(scales, axes, name, settings, path)
+    return Floats(numbers.reshape(-1, axes[-1]), scales, groups, shape, place.kind, narrow)
 
 
 def _halves(data: Array, kind: str) -> Array:
@@ -171,14 +171,14 @@ def _scales(arrays: Mapping[str, Array], place: Place) -> tuple[Array, float]:
 
 def _spread(scales: Array, shape: tuple[int, ...], name: str, settings: Settings, path: Path) -> tuple[Array, Array]:
     """(scales of every row and group, the group of each input). shape: of the weight, whose last axis has the inputs."""
-    lead, outputs, inputs = math.prod(shape[:-2]), shape[-2] if len(shape) > 1 else 1, shape[-1] if shape else 0
+    lead, outputs, inputs = math.prod(shape[:-2]), *shape[-2:]
     rows = lead * outputs
     if scales.size == 1:
         return np.broadcast_to(scales.reshape(1, 1), (rows, 1)), np.zeros(inputs, np.int64)
     if scales.size in (lead, rows) and (scales.ndim == 1 or scales.shape[-1] == 1):
         return np.repeat(scales.reshape(-1, 1), rows // scales.size, axis=0), np.zeros(inputs, np.int64)
     says = ""
-    if len(shape) > 1 and len(scales.shape) == len(shape) and scales.shape[:-2] == shape[:-2]:
+    if len(scales.shape) == len(shape) and scales.shape[:-2] == shape[:-2]:
         block = _block(scales.shape[-2:], (outputs, inputs), settings)
         if block:
             wide = np.repeat(scales, block[0], axis=-2)[..., :outputs, :].reshape(rows, -1)

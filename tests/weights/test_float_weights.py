@@ -156,6 +156,14 @@ def test_blocks_at_the_edge_may_be_smaller_and_the_settings_tell_their_size(told
     assert told(arrays, {"weight_block_size": [64, 96]}, reference)[0] == 0
 
 
+def test_a_vector_in_float8_without_a_scale_is_compared(told):
+    name = "model.norm.weight"
+    right = WEIGHTS[name].astype(ml_dtypes.float8_e4m3fn)
+    assert told({**WEIGHTS, name: right})[0] == 0
+    different, says = told({**WEIGHTS, name: np.roll(right, 1)})
+    assert (different, "model.norm.weight: " in says) == (1, True), says
+
+
 def test_factors_of_activations_are_no_weights(told):
     arrays = model(WEIGHTS, float8)
     arrays |= {
