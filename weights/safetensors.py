@@ -20,6 +20,7 @@ from .room import Room
 
 SUFFIXES = (".safetensors",)
 LENGTH = 8  # bytes at the beginning of a file with the size of its header
+CAPTURE = "xverify_capture"  # the entry of the metadata of a file that xverify_recorder.py wrote
 METADATA = "__metadata__"  # the entry of the header that is no array
 BFLOAT16 = "BF16"
 # Floats of eight bits. They are parts of quantised weights (packed_floats.py), and no weights without their scales.
@@ -88,7 +89,17 @@ class Tensors(Streamed):
 def open_file(path: Path, trust: bool = False, most: float | None = None) -> Tensors:
     """All arrays of a file. trust: without effect, since these files cannot run code. most: see ``room.Room``."""
     Room(path, most).take(path.stat().st_size)
-    return Tensors(places(path))
+    found, capture = places(path), metadata(path).get(CAPTURE)
+    return Tensors(found if capture is None else _recorded(path, json.loads(capture)["weights"], found))
+
+
+def _recorded(path: Path, weights: Json, found: Mapping[str, Place]) -> dict[str, Place]:
+    """The weights of a capture of a model's calls. Raises WeightsError where it has their digests alone."""
+    if not weights or any("array" not in each for each in weights.values()):
+        raise WeightsError(
+            f"{path}: a capture that has the digests of its weights, and not the weights: record with keep_weights=True"
+        )
+    return {name: found[each["array"]] for name, each in weights.items()}
 
 
 def places(path: Path) -> dict[str, Place]:
@@ -103,6 +114,12 @@ def places(path: Path) -> dict[str, Place]:
         for name, entry in header.items()
         if name != METADATA
     }
+
+
+def metadata(path: Path) -> Mapping[str, str]:
+    """The texts of a file beside its arrays: name -> text."""
+    found: Mapping[str, str] = _header(path)[1].get(METADATA, {})
+    return found
 
 
 def _header(path: Path) -> tuple[int, Json]:

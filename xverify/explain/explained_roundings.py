@@ -28,7 +28,8 @@ from .faulty_layer import faulty_outputs
 def with_rounding(models: Models, known: Explanation | None, difference: Difference, args: Any) -> Finding:
     """Return the finding on an output, with the rounding that reproduces this output when there is one.
 
-    known: the explanation of the layer. When it is a rounding, it is tried first, and then every other precision.
+    known: the explanation of the layer. When it is a rounding, it is tried first, and then every other precision. All that
+        reproduce the output are named: numbers of the size of 1 are the same in float16 and in TF32.
     args: the arguments of this call, in float64.
     """
     finding = difference.finding
@@ -38,11 +39,17 @@ def with_rounding(models: Models, known: Explanation | None, difference: Differe
     if known.kind == ROUNDED_SUMS.kind:
         found = output_has_rounded_sums(layer, as_float64(flatten(args)[0]), difference)
         return replace(finding, rounding=ROUNDED_SUMS) if found else finding
+    fitting: list[PortFault] = []
     for fault in sorted(_roundings(layer), key=lambda fault: fault.kind != known.kind):
         outputs = faulty_outputs(models, layer, fault, args)[finding.index : finding.index + 1]
         if any(each.shape == difference.captured.shape and difference.is_equal_to(each) for each in outputs):
-            return replace(finding, rounding=Explanation(fault.kind, fault.says, rounding=True))
-    return finding
+            fitting.append(fault)
+    if not fitting:
+        return finding
+    (precision, part), *others = (fault.kind.split() for fault in fitting)
+    names = " or ".join([precision, *(other for other, same in others if same == part)])
+    says = fitting[0].says.replace(precision, names)
+    return replace(finding, rounding=Explanation(fitting[0].kind, says, rounding=True))
 
 
 def _roundings(layer: nn.Module) -> list[PortFault]:

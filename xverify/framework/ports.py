@@ -27,7 +27,7 @@ WRITE = (
     "write NAME=[FRAMEWORK:]FILE.py[:FUNCTION][@MODE], e.g. port=fast/model.py:build@compile, or NAME=FILE.onnx[@MODE], or "
     "NAME=FILE.gguf"
 )
-FORM = re.compile(r"([\w.-]*)=(?:(\w[\w-]+):)?(.+?\.(?:py|onnx|gguf))(?::(\w+))?(?:@([\w-]+))?")
+FORM = re.compile(r"([\w.-]*)=(?:(\w[\w-]+):)?(.+?\.(?:py|onnx|gguf|safetensors))(?::(\w+))?(?:@([\w-]+))?")
 CODE = ".py"
 GRAPH, RUNTIME = ".onnx", "onnxruntime"  # the suffix of graphs, and what runs one where the subject does not say
 ANYWHERE = "numpy"  # code of every framework may import it

@@ -19,7 +19,7 @@ def input_cases(process: ReferenceProcess, training: Path) -> tuple[dict[str, Ar
     """The input cases, and their kind for the report. Those of training are also written with their labels."""
     request, spec = process.request, process.folder.spec
     if process.inputs is not None:
-        return _given_inputs(process, process.inputs, training), f"those of {process.inputs}"
+        return _given_inputs(process, process.inputs, training), f"those of {process.inputs.name}"
     if not request.trains:
         return probe.inputs(spec, request.batch, request.seed, request.cases), f"synthetic, seed {request.seed}"
     if request.data is None:

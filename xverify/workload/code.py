@@ -25,12 +25,13 @@ WRITE = "write FRAMEWORK=FILE.py:NAME, e.g. torch=model.py:build"
 class Code:
     """A function, class or object of a Python file that gives a model of one framework.
 
-    file: its absolute path. name: of the function, class or object.
+    file: its absolute path. name: of the function, class or object. table: its table of names.toml; "" for that of its subject.
     """
 
     framework: str
     file: Path
     name: str
+    table: str = ""
 
     def __str__(self) -> str:
         return f"{self.framework}={self.file.name}:{self.name}"

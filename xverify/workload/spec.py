@@ -209,7 +209,7 @@ class ModelFolder:
 
         Raises SpecError when the file cannot be read.
         """
-        table = {key: value for key, value in self._tables().get(framework, {}).items() if not _is_special(key, value)}
+        table = {key: value for key, value in self._table(framework).items() if not _is_special(key, value)}
         return fields.names(self._names_file, framework, table)
 
     def folded(self, framework: str) -> tuple[str, ...]:
@@ -228,7 +228,7 @@ class ModelFolder:
         return {name for framework in self._tables() for name in self.absent(framework)}
 
     def _listed(self, framework: str, key: str) -> tuple[str, ...]:
-        listed = self._tables().get(framework, {}).get(key, [])
+        listed = self._table(framework).get(key, [])
         if isinstance(listed, str) and key == ABSENT:  # a layer of this name
             return ()
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
@@ -242,7 +242,7 @@ class ModelFolder:
 
         Raises SpecError when names.toml cannot be read, or for a line that makes no sense.
         """
-        table = self._tables().get(framework, {}).get(STORED, {})
+        table = self._table(framework).get(STORED, {})
         if isinstance(table, str):  # a layer of this name
             return {}
         if not isinstance(table, Mapping):
@@ -266,6 +266,11 @@ class ModelFolder:
     @property
     def _names_file(self) -> Path:
         return self.code / "names.toml"
+
+    def _table(self, framework: str) -> Mapping[str, object]:
+        """The table of names.toml for this framework. framework: also the name of a variant, or of a port."""
+        port = self.ports.get(framework)
+        return self._tables().get((port.table if port else "") or framework, {})
 
     def _tables(self) -> Mapping[str, Mapping[str, object]]:
         """The tables of names.toml by framework; {} without the file."""

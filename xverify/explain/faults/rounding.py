@@ -31,7 +31,10 @@ def _rounded(to_precision: Callable[[Tensor], Tensor], inputs: bool) -> Forward:
         return to_precision(value) if isinstance(value, Tensor) and value.is_floating_point() else value
 
     def forward(layer: nn.Module, original: Forward, *args: Any, **kwargs: Any) -> Any:
-        weights = [with_weight(name, change) for name, _ in layer.named_parameters(recurse=False)]
+        named = dict(layer.named_parameters(recurse=False))
+        # The factors of products are rounded, and a bias is added to their sums in float32.
+        factors = [name for name, parameter in named.items() if parameter.dim() > 1] if inputs else []
+        weights = [with_weight(name, change) for name in factors or named]
         return combined(*weights)(layer, original, *map(change, args) if inputs else args, **kwargs)
 
     return forward

@@ -1,0 +1,247 @@
+"""Through the command line: what a model computed elsewhere is recorded without xverify, and judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+RECORDER = "xverify_recorder.py"
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.bn(self.conv(x))).mean((2, 3)))
+
+def build():
+    torch.manual_seed(0)
+    model = Net().eval()
+    model.bn.running_mean.normal_()
+    return model
+"""
+SPEC = """
+from xverify import ModelSpec, TensorSpec
+SPEC = ModelSpec({"x": TensorSpec(("N", 3, 8, 8))}, {"y": TensorSpec(("N", 5))})
+"""
+# The arguments: what is done to the model, the settings of the recording, and for each call the first and the last item.
+RECORD = """
+import sys
+sys.modules["xverify"] = None  # an import of it is an error
+import numpy as np, torch, net, xverify_recorder
+model = net.build()
+{change}
+x = np.random.default_rng(0).standard_normal((7, 3, 8, 8)).astype("float32")
+with xverify_recorder.Recording({path!r}, model, {settings}) as recording:
+    for _ in range(2):
+        recording.call(x[{items}])
+        x = x + 1
+"""
+TF32 = """
+def rounded(t):
+    return ((t.detach().contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+model.conv.forward = lambda x: torch.nn.functional.conv2d(rounded(x), rounded(model.conv.weight), model.conv.bias, padding=1)
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a net in plain torch, and the recorder that the command writes."""
+    folder = tmp_path / "here"  # where commands are run
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "net.py").write_text(NET)
+    return folder
+
+
+@pytest.fixture
+def recorded(here, xverify):
+    """A function that records the net in a process without xverify. Returns the name of the capture."""
+    assert xverify("judge", "--recorder", RECORDER).code == 0
+
+    def record(path="run.safetensors", change="", settings="keep_weights=True", items=":"):
+        text = RECORD.format(path=path, change=change, settings=settings, items=items)
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=here)
+        assert done.returncode == 0, done.stderr
+        return path
+
+    return record
+
+
+def judged(xverify, *captures, **options):
+    """The result of a command, and its row."""
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    done = xverify("judge", *captures, "--reference", "torch=net.py:build", "--json", "r.json", "--force", *words)
+    result = json.loads(Path("r.json").read_text())
+    return done, result, result["rows"][0]
+
+
+def test_a_right_capture_is_equal_layer_by_layer_and_says_where_it_was_made(recorded, xverify):
+    done, result, row = judged(xverify, recorded(settings="keep_weights=True, note='a server in Oslo'"))
+    assert done.code == 0, done.out + done.err
+    assert row["error"]["verdict"] in ("IDENTICAL", "EQUAL")
+    assert [each["layer"] for each in row["error"]["layers"]["layers"]][:3] == ["conv", "bn", "head"]
+    assert "with torch" in done.out
+    assert "a server in Oslo" in done.out
+    assert "a capture has no speed" in done.out
+    assert result["settings"]["asked"]["command"] == "judge"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("model.bn.eps = 1e-3", "bn: behaves as eps=0.001; the reference has 1e-05"),
+        ("model.head.forward = lambda x: torch.nn.functional.linear(x, model.head.weight)", "head: "),
+        ("torch.relu = torch.nn.functional.leaky_relu", "the input of `head` is already wrong"),
+    ],
+)
+def test_a_fault_of_the_recorded_model_is_found_at_its_place(recorded, xverify, change, says):
+    done, _, row = judged(xverify, recorded(change=change))
+    assert (done.code, row["error"]["verdict"]) == (1, "DIFFERENT")
+    assert says in done.out
+
+
+def test_products_in_tf32_are_recognised_and_not_accused(recorded, xverify):
+    done, _, row = judged(xverify, recorded(change=TF32))
+    assert (done.code, row["error"]["verdict"]) == (0, "DRIFT")
+    assert "conv: rounds its weights and inputs to float16 or TF32" in done.out
+
+
+def test_the_ranks_of_one_batch_are_joined_in_any_order(recorded, xverify):
+    one = recorded("rank0.safetensors", settings="keep_weights=True, rank=0, ranks=2", items=":4")
+    other = recorded("rank1.safetensors", settings="keep_weights=True, rank=1, ranks=2", items="4:")
+    done, _, row = judged(xverify, other, one)
+    assert (done.code, row["error"]["verdict"]) == (0, "IDENTICAL"), done.out
+    assert row["error"]["layers"]["compared"] == 3
+    wrong = recorded("rank1.safetensors", "model.bn.eps = 1e-3", "keep_weights=True, rank=1, ranks=2", "4:")
+    assert judged(xverify, one, wrong)[2]["error"]["verdict"] == "DIFFERENT"
+
+
+def test_other_weights_are_named(recorded, xverify):
+    capture = recorded(change="model.head.bias.data += 1", settings="")
+    done, _, row = judged(xverify, capture, weights="own")
+    assert (done.code, row["status"]) == (3, "failed")
+    assert "the capture was made with other weights: 1 of 8 differ, head.bias" in row["reason"]
+
+
+def test_a_model_in_lower_precision_is_unsupported(recorded, xverify):
+    capture = recorded(
+        change="model.bfloat16(); np_ = torch.from_numpy; torch.from_numpy = lambda a: np_(a).bfloat16()"
+    )
+    done, _, row = judged(xverify, capture)
+    assert (done.code, row["status"]) == (3, "unsupported")
+    assert "recorded in bfloat16, and a forward pass is judged in float32" in row["reason"]
+
+
+def damage(path, kind):
+    """Damage a capture, and return the sentence that tells it."""
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    if kind == "cut off":
+        path.write_bytes(data[:-100])
+        return "cut off"
+    if kind == "a changed byte":
+        data[-1] ^= 1
+        path.write_bytes(data)
+        return "is not what was recorded: the file was damaged, or changed"
+    text = header["__metadata__"].pop("xverify_capture")
+    manifest = json.loads(text)
+    says = {
+        "no capture": "no capture: it has no xverify_capture in its header",
+        "a later version": "a capture of format 2, and this xverify reads format 1",
+        "no calls": "the header of the capture lacks calls",
+        "reordered": "the calls of layers are not in the order in which they were made",
+        "an array is missing": "arrays that it names are not in it",
+        "another number of inputs": "has the inputs x, y, and the reference takes x",
+    }[kind]
+    if kind == "a later version":
+        manifest["format"] = 2
+    elif kind == "no calls":
+        del manifest["calls"]
+    elif kind == "reordered":
+        manifest["calls"].reverse()
+    elif kind == "an array is missing":
+        manifest["cases"][0]["outputs"][""] = "9999"
+    elif kind == "another number of inputs":
+        manifest["cases"][0]["inputs"]["y"] = manifest["cases"][0]["inputs"]["x"]
+    if kind != "no capture":
+        header["__metadata__"]["xverify_capture"] = json.dumps(manifest)
+    new = json.dumps(header).encode()
+    path.write_bytes(len(new).to_bytes(8, "little") + new + data[8 + size :])
+    return says
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "cut off", "a changed byte", "no capture", "a later version", "no calls", "reordered", "an array is missing",
+        "another number of inputs",
+    ],
+)  # fmt: skip
+def test_a_damaged_capture_ends_in_one_clear_line(recorded, xverify, here, kind):
+    capture = recorded()
+    says = damage(here / capture, kind)
+    (here / "port").mkdir()
+    (here / "port" / "torch.py").write_text(NET)
+    (here / "port" / "spec.py").write_text(SPEC)
+    done = xverify("judge", capture, "--reference", "port", "--weights", "own")
+    assert done.code == 2, done.out
+    assert says in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "name a capture"),
+        (("run.safetensors",), "--reference is missing"),
+        (("absent.safetensors", "--reference", "mlp"), "absent.safetensors: no such file"),
+        (("run.safetensors", "--reference", "mlp"), "the input x has the shape (7, 3, 8, 8), and mlp takes ('N', 784)"),
+        (("run.safetensors", "--reference", "flax=net.py:build"), "a reference is in torch"),
+        (("run.safetensors", "--recorder", "r.py"), "--recorder writes a file and judges nothing"),
+        (("rank0.safetensors", "--reference", "torch=net.py:build"), "rank0.safetensors is rank 0 of 2"),
+        (
+            ("digests.safetensors", "--reference", "torch=net.py:build"),
+            "has the digests of its weights, and not the weights",
+        ),
+    ],
+)
+def test_a_wrong_command_is_one_clear_line(recorded, xverify, words, says):
+    recorded()
+    recorded("rank0.safetensors", settings="rank=0, ranks=2")
+    recorded("digests.safetensors", settings="")
+    done = xverify("judge", *words)
+    assert done.code == 2, done.out
+    assert says in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_recording_that_fails_leaves_no_file_behind(here, recorded):
+    text = RECORD.format(path="failed.safetensors", change="", settings="", items=":, :2")
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=here)
+    assert done.returncode == 1
+    assert not [each for each in here.iterdir() if each.name.startswith("failed")]
+
+
+def test_the_recorder_needs_numpy_alone(here):
+    source = REPOSITORY / "xverify" / "frameworks" / "capture" / RECORDER
+    code = f"import sys; sys.path.insert(0, {str(source.parent)!r}); import xverify_recorder as r, numpy as np\n"
+    code += "recording = r.Recording('f.safetensors', lambda x: recording.tap('double', x, 2 * x), inputs=['x'])\n"
+    code += "with recording:\n    recording.call(np.ones(3, 'float32'))\n"
+    code += (
+        "print({name.partition('.')[0] for name in sys.modules} & {'torch', 'tensorflow', 'xverify', 'safetensors'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=here)
+    assert done.stdout.strip() == "set()", done.stdout + done.stderr

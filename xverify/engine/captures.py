@@ -1,0 +1,151 @@
+"""Judges captures: calls of a model that were recorded on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import outputs
+from ..errors import UsageError
+from ..framework import reads
+from ..frameworks.capture.file import Capture, joined, read
+from ..processes.space import owned_folder
+from ..progress import Listener
+from ..reference.request import resolve
+from ..results.records import Result
+from ..weights import npz
+from ..workload import code
+from ..workload.asked import Asked
+from ..workload.declaration import build, declared
+from ..workload.keys import case_key
+from ..workload.options import RunSettings
+from ..workload.sizes import BATCH as BATCH_SIZE
+from ..workload.spec import BATCH, ModelFolder, find_model
+from .api import Part, run_parts
+
+SUBJECT = "recorded"  # how the row of a capture is called
+SETTINGS = declared(RunSettings)
+SPEED = "a capture has no speed: it holds what was computed, and not how long it took"
+ONCE = "every call was recorded once, so whether two calls on one input agree is not known"
+
+
+def judge(
+    captures: Sequence[str | Path],
+    reference: str,
+    *,
+    names: str | None = None,
+    json: str | Path | None = None,
+    force: bool = False,
+    listener: Listener | None = None,
+    **settings: Any,  # fields of RunSettings
+) -> Result:
+    """Judge what was recorded as ``xverify judge`` does, and return the records of the result file.
+
+    Raises UsageError for captures that cannot be judged, and NotWritten as ``xverify.run`` does.
+
+    captures: the file of one process, or those of all ranks of one run, each of which computed other items of the batch.
+    reference: a model folder, a name of the zoo, or code in torch: ``torch=FILE.py:FUNCTION``.
+    names: the table of names.toml that has the names of its layers and weights.
+    settings: ``weights`` is a file with the weights that the model had; None takes those of the capture, or the folder's own.
+    """
+    asked = build(
+        RunSettings, SETTINGS, settings, "judge", ("captures", "reference", "names", "json", "force", "listener")
+    )
+    file = Path(json) if json is not None else None
+    made = [outputs.Output("--json", file, "json")] if file is not None else []
+    files = [*(reads.of_file("CAPTURE", each) for each in captures), *reads.of_run([reference], SETTINGS, vars(asked))]
+    outputs.check(made, files, force)
+    parts = [read(Path(each)) for each in captures]
+    for part in parts:
+        part.check()
+    typed = Asked.of("judge", captures, asked, reference=reference, names=names)
+    with owned_folder() as space:
+        whole = len(parts) == 1 and parts[0].manifest["ranks"] == 1
+        capture = parts[0] if whole else joined(parts, space / "joined.safetensors")
+        folder = _folder(reference, capture, space)
+        asked = replace(
+            asked,
+            no_timing=True,
+            cases=capture.cases,
+            sizes={name: (size,) for name, size in _sizes(capture, folder).items()} or None,
+            weights=asked.weights or _weights(parts, folder),
+        )
+        request, found = resolve(folder.path, [f"{SUBJECT}={capture.path.absolute()}"], asked)
+        inputs = _inputs(capture, found, space / "inputs" / parts[0].path.name)
+        ports = {each: replace(port, table=names or port.table) for each, port in found.ports.items()}
+        notes = (*(each.described() for each in parts), SPEED, ONCE)
+        request = replace(request, asked=typed, notes=(*request.notes, *notes))
+        task = Part(request, replace(found, ports=ports), inputs)
+        return run_parts([task], file, listener or Listener(), asked.max_seconds)
+
+
+def _folder(reference: str, capture: Capture, space: Path) -> ModelFolder:
+    """The model folder of the reference. That of code is made, with a spec of the recorded inputs and outputs."""
+    given = code.parse(reference)
+    if given is None:
+        return find_model(reference)
+    if given.framework != "torch":
+        raise UsageError(
+            f"--reference {reference}: a reference is in torch: write torch=FILE.py:FUNCTION, or name a model folder"
+        )
+    folder = space / given.file.stem
+    folder.mkdir()
+    given.write(folder, given.framework)
+    tensors = {kind: ", ".join(_tensors(capture, kind)) for kind in ("inputs", "outputs")}
+    text = f"SPEC = ModelSpec(inputs={{{tensors['inputs']}}}, outputs={{{tensors['outputs']}}}, batch=None)\n"
+    (folder / "spec.py").write_text(f"from xverify import ModelSpec, TensorSpec\n\n{text}", encoding="utf-8")
+    return find_model(folder)
+
+
+def _tensors(capture: Capture, kind: str) -> Iterator[str]:
+    """The entries of a spec for the recorded inputs, or outputs. kind: "inputs" or "outputs"."""
+    for index, (path, array) in enumerate(capture.arrays(0, kind).items()):
+        limits = (
+            f", low={int(array.min())}, high={int(array.max()) + 1}" if array.dtype.kind in "iu" and array.size else ""
+        )
+        name = path or f"output{index}"
+        yield f"{name!r}: TensorSpec({array.shape!r}, {array.dtype.name!r}{limits})"
+
+
+def _sizes(capture: Capture, folder: ModelFolder) -> dict[str, int]:
+    """Name of an axis of the spec -> its recorded size. Raises UsageError for inputs that the reference does not take."""
+    declared_inputs = folder.spec.declared["inputs"]
+    sizes: dict[str, int] = {}
+    for name, array in zip(declared_inputs, capture.ordered(0, tuple(declared_inputs))):
+        written, shape = declared_inputs[name].shape, capture.shape(array)
+        fits = len(written) == len(shape) and all(
+            not isinstance(size, int) or size == has for size, has in zip(written, shape)
+        )
+        if not fits:
+            raise UsageError(
+                f"{capture.path}: the input {name} has the shape {shape}, and {folder.name} takes {written}: this is a capture of "
+                "another model, or its axes are in another order"
+            )
+        named = ((BATCH_SIZE if size == BATCH else str(size), has) for size, has in zip(written, shape))
+        sizes |= {size: has for size, has in named if size == BATCH_SIZE or size in folder.spec.sizes}
+    return sizes
+
+
+def _weights(parts: Sequence[Capture], folder: ModelFolder) -> str | None:
+    """The capture, where it has the weights; None where the folder has weights of its own. Raises UsageError without any."""
+    if parts[0].keeps_weights:
+        return str(parts[0].path)
+    if folder.weights is None and parts[0].manifest["weights"]:
+        raise UsageError(
+            f"{parts[0].path} has the digests of its weights, and not the weights: give those that the model had with "
+            "--weights FILE (own: as build() makes them), or record with keep_weights=True"
+        )
+    return None
+
+
+def _inputs(capture: Capture, folder: ModelFolder, path: Path) -> Path:
+    """Write the recorded inputs as the input cases of a run."""
+    spec, arrays = folder.spec.inputs, {}
+    path.parent.mkdir()
+    for case in range(capture.cases):
+        for (name, tensor), array in zip(spec.items(), capture.ordered(case, tuple(spec))):
+            arrays[case_key(case, name)] = capture.array(array).astype(tensor.dtype)
+    npz.save_file(arrays, path)
+    return path

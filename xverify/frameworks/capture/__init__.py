@@ -1,0 +1,1 @@
+"""Captures: calls of a model that ``xverify_recorder.py`` recorded on another machine."""

@@ -1,0 +1,285 @@
+"""Reads a capture, the file that ``xverify_recorder.py`` writes, and joins those of several ranks.
+
+Every mistake in it is told in one line, because it comes from another machine, over a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xverify import reading
+from xverify.errors import UsageError, WeightsError, first_line
+from xverify.frameworks.capture.xverify_recorder import FORMAT, LOWER, Store
+from xverify.weights import safetensors
+from xverify.weights.canonical import Array
+
+FIELDS = (
+    "format", "framework", "channels_last", "environment", "machine", "cases", "kinds", "layers", "calls", "weights", "digests",
+    "rank", "ranks", "note",
+)  # fmt: skip
+SETTINGS = {"tf32_matmul": "TF32 in matrix products", "tf32_cudnn": "TF32 in convolutions"}
+Json = dict[str, Any]  # an object of JSON, which may have any values
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer. inputs, outputs: names of arrays; outputs is None where the call failed. The rest is as of LayerCall."""
+
+    case: int
+    name: str
+    call: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...] | None
+    input_dtype: str
+    output_dtype: str
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A capture. manifest: what its header says. places: name of an array -> where it is in the file."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    places: Mapping[str, safetensors.Place]
+
+    def array(self, name: str) -> Array:
+        """An array of the file. Raises UsageError where it is not what was written."""
+        try:
+            found = self.places[name].read(name)
+        except (KeyError, OSError, WeightsError, ValueError) as error:
+            raise UsageError(f"{self.path}: array {name} cannot be read: {first_line(error)}") from None
+        if hashlib.blake2b(found.tobytes(), digest_size=16).hexdigest() != self.manifest["digests"].get(name):
+            raise UsageError(f"{self.path}: array {name} is not what was recorded: the file was damaged, or changed")
+        return found
+
+    def check(self) -> None:
+        """Read all arrays. Raises UsageError where one is not what was written."""
+        for name in self.places:
+            self.array(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an array."""
+        return self.places[name].shape
+
+    def arrays(self, case: int, kind: str) -> dict[str, Array]:
+        """The inputs or the outputs of a case. kind: "inputs" or "outputs"."""
+        return {name: self.array(array) for name, array in self.manifest["cases"][case][kind].items()}
+
+    def ordered(self, case: int, names: Sequence[str]) -> list[str]:
+        """The arrays of the inputs of a case in the order of these names, or in their own where they have other names.
+
+        Raises UsageError for another number of inputs.
+        """
+        found = self.manifest["cases"][case]["inputs"]
+        if len(found) != len(names):
+            raise UsageError(
+                f"{self.path}: call {case} of the model has the inputs {', '.join(found)}, and the reference takes "
+                f"{', '.join(names)}"
+            )
+        return [found[name] for name in names] if set(names) == set(found) else list(found.values())
+
+    @property
+    def cases(self) -> int:
+        """The number of calls of the model."""
+        return len(self.manifest["cases"])
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of layers, in the order in which they began."""
+        return tuple(
+            Call(**{**each, "inputs": tuple(each["inputs"]), "outputs": _names(each["outputs"])})
+            for each in self.manifest["calls"]
+        )
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name -> shape of every weight of the model."""
+        return {name: tuple(each["shape"]) for name, each in self.manifest["weights"].items()}
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether the file has the weights, and not their digests alone."""
+        weights = self.manifest["weights"].values()
+        return bool(weights) and all("array" in each for each in weights)
+
+    def lower(self) -> str:
+        """The precision of what the model returned, or of its weights, where that is below float32; "" otherwise."""
+        stored = self.manifest["environment"].get("weights", ())
+        found = {case["dtypes"] for case in self.manifest["cases"]} | set(stored)
+        return next((name for name in LOWER if name in found), "")
+
+    def described(self) -> str:
+        """Where it was captured, for the report."""
+        machine, environment = self.manifest["machine"], self.manifest["environment"]
+        device = environment.get("gpu") or machine.get("processor") or "an unknown processor"
+        framework = self.manifest["framework"]
+        version = f"{framework} {environment[framework]}" if framework in environment else framework
+        on = [
+            f"{says} {'on' if environment[name] else 'off'}" for name, says in SETTINGS.items() if name in environment
+        ]
+        note = [self.manifest["note"]] if self.manifest["note"] else []
+        return f"{self.path.name}: captured on {', '.join([f'{device} with {version}', *on, *note])}"
+
+
+def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+def read(path: Path) -> Capture:
+    """Read the header of a capture. Raises UsageError with one line for a file that is none, or that is damaged."""
+    wrong = reading.problem(path)
+    if wrong:
+        raise UsageError(f"{path}: {wrong}")
+    try:
+        places = safetensors.places(path)
+        metadata = safetensors.metadata(path)
+    except WeightsError as error:
+        raise UsageError(str(error)) from None
+    except Exception as error:  # the library has errors of its own for each kind of damage
+        raise UsageError(
+            f"{path}: no capture, or one that was cut off when it was written or copied: {first_line(error)}"
+        ) from None
+    if safetensors.CAPTURE not in metadata:
+        raise UsageError(
+            f"{path}: no capture: it has no {safetensors.CAPTURE} in its header. xverify judge --recorder FILE writes the file "
+            "that records one"
+        )
+    try:
+        manifest = json.loads(metadata[safetensors.CAPTURE])
+    except ValueError as error:
+        raise UsageError(f"{path}: the header of the capture is no JSON: {error}") from None
+    _check(path, manifest, places)
+    return Capture(path, manifest, places)
+
+
+def _check(path: Path, manifest: Json, places: Mapping[str, safetensors.Place]) -> None:
+    """Raise UsageError for a manifest that is incomplete, of another version, or that contradicts itself."""
+    version = manifest.get("format")
+    if version != FORMAT:
+        raise UsageError(
+            f"{path}: a capture of format {version}, and this xverify reads format {FORMAT}: record it again with the "
+            "xverify_recorder.py that `xverify judge --recorder FILE` writes"
+        )
+    lacks = [each for each in FIELDS if each not in manifest]
+    if lacks:
+        raise UsageError(f"{path}: the header of the capture lacks {', '.join(lacks)}")
+    named = [name for case in manifest["cases"] for kind in ("inputs", "outputs") for name in case[kind].values()]
+    named += [name for call in manifest["calls"] for name in (*call["inputs"], *(call["outputs"] or ()))]
+    absent = sorted(set(named) - set(places))
+    if absent:
+        raise UsageError(f"{path}: {len(absent)} arrays that it names are not in it, such as {absent[0]!r}")
+    expected: dict[tuple[int, str], int] = {}
+    earlier = 0
+    for each in manifest["calls"]:
+        key = each["case"], each["name"]
+        number = expected.get(key, 0)
+        if each["call"] != number or each["case"] < earlier or each["case"] >= len(manifest["cases"]):
+            raise UsageError(
+                f"{path}: the calls of layers are not in the order in which they were made: call {each['call']} of "
+                f"{each['name']} in case {each['case']} stands where call {number} was expected"
+            )
+        expected[key], earlier = number + 1, each["case"]
+
+
+def joined(captures: Sequence[Capture], path: Path) -> Capture:
+    """The captures of all ranks of one run, each of which computed other items of the batch, as one, which is written to a file.
+
+    Arrays whose first axis is the batch are joined along it; all others must be equal in every rank.
+    Raises UsageError where ranks are missing or disagree. captures: in any order.
+    """
+    first, *others = parts = sorted(captures, key=lambda each: each.manifest["rank"])
+    _check_ranks(parts)
+    for other in others:
+        _check_alike(first, other)
+    batches = [_batch(each) for each in parts]
+    store, made = Store(str(path)), dict[tuple[str, ...], str]()
+
+    def join(names: tuple[str, ...]) -> str:
+        if names not in made:
+            made[names] = store.add(_together(parts, batches, names))
+        return made[names]
+
+    def together(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
+        return {name: join(tuple(each[name] for each in found)) for name in found[0]}
+
+    manifest = dict(first.manifest, rank=0, ranks=1, digests=store.digests)
+    manifest["cases"] = [
+        {**cases[0], **{kind: together([each[kind] for each in cases]) for kind in ("inputs", "outputs")}}
+        for cases in zip(*(each.manifest["cases"] for each in parts))
+    ]
+    manifest["calls"] = [
+        {
+            **calls[0],
+            **{
+                kind: [join(each) for each in zip(*(call[kind] or () for call in calls))]
+                for kind in ("inputs", "outputs")
+            },
+        }
+        for calls in zip(*(each.manifest["calls"] for each in parts))
+    ]
+    manifest["weights"] = {
+        name: {**each, "array": store.add(first.array(each["array"]))} if "array" in each else each
+        for name, each in first.manifest["weights"].items()
+    }
+    store.write(str(path), manifest)
+    store.close()
+    return read(path)
+
+
+def _check_ranks(parts: Sequence[Capture]) -> None:
+    """Raise UsageError unless every rank is there once."""
+    ranks, counts = [each.manifest["rank"] for each in parts], {each.manifest["ranks"] for each in parts}
+    if len(counts) > 1 or ranks != list(range(max(counts))):
+        given = ", ".join(
+            f"{each.path.name} is rank {each.manifest['rank']} of {each.manifest['ranks']}" for each in parts
+        )
+        raise UsageError(f"the captures are not those of all ranks of one run: {given}; name each file once")
+
+
+def _check_alike(first: Capture, other: Capture) -> None:
+    """Raise UsageError where two ranks have other weights, or other calls."""
+    names = f"{first.path.name} and {other.path.name}"
+    mine, theirs = ({name: each["sha256"] for name, each in of.manifest["weights"].items()} for of in (first, other))
+    differs = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+    if differs:
+        raise UsageError(
+            f"{names} have other weights: {differs[0]} differs between the ranks, so these are not parts of one batch; weights "
+            "that are divided among ranks must be gathered before they are recorded"
+        )
+    calls = [[(each.case, each.name, each.call, len(each.inputs)) for each in of.calls] for of in (first, other)]
+    kinds = [
+        [(sorted(case["inputs"]), sorted(case["outputs"])) for case in of.manifest["cases"]] for of in (first, other)
+    ]
+    if calls[0] != calls[1] or kinds[0] != kinds[1]:
+        raise UsageError(
+            f"{names} have other calls: {first.cases} and {other.cases} of the model, {len(calls[0])} and {len(calls[1])} of "
+            "layers; every rank records the same calls in the same order"
+        )
+
+
+def _batch(capture: Capture) -> int:
+    """The items of a call: the first axis of the first input."""
+    shape = capture.shape(next(iter(capture.manifest["cases"][0]["inputs"].values())))
+    return shape[0] if shape else 0
+
+
+def _together(parts: Sequence[Capture], batches: Sequence[int], names: Sequence[str]) -> Array:
+    """The arrays of all ranks as one."""
+    arrays = [part.array(name) for part, name in zip(parts, names)]
+    if all(array.shape[:1] == (batch,) for array, batch in zip(arrays, batches)):
+        return np.concatenate(arrays)
+    for part, array in zip(parts[1:], arrays[1:]):
+        if array.tobytes() != arrays[0].tobytes():
+            raise UsageError(
+                f"{parts[0].path.name} and {part.path.name}: an array of shape {arrays[0].shape} has no axis of the batch, and "
+                "differs between the ranks"
+            )
+    return arrays[0]
