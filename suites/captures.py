@@ -108,7 +108,7 @@ def main() -> int:
     for port in ports():
         if port.lacks() or (only is not None and port.folder.name not in only):
             continue
-        for name in (each for each in port.files if each.startswith("torch-")):
+        for name in ("torch", *(each for each in port.files if each.startswith("torch-"))):
             faults = [each for each in port.faults if each.port == name and each.task == "forward" and not each.hidden]
             for fault in [None, *([] if asked.clean else faults[:1])]:
                 with tempfile.TemporaryDirectory(prefix="captures-") as space:
