@@ -45,7 +45,7 @@ import importlib.util, sys
 sys.modules["xverify"] = None  # an import of it is an error
 import numpy as np, torch, xverify_recorder
 file, weights, inputs, capture, *names = sys.argv[1:]
-sys.path.insert(0, file.rpartition("/")[0])
+sys.path.append(file.rpartition("/")[0])
 spec = importlib.util.spec_from_file_location("port", file)
 port = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(port)

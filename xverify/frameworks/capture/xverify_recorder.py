@@ -9,8 +9,8 @@ This file needs numpy and the framework of the model, and nothing else. Copy it 
             recording.call(x)  # calls model(x), and records the call
 
 Then ``xverify judge run.safetensors --reference FOLDER --weights FILE`` says on any other machine whether the model computed what
-the reference says, layer by layer. Models of torch, MLX, Keras and Flax (nnx) are called eagerly, with a record of their layers;
-any other function is recorded with its inputs and outputs, and with what it gives to ``tap``.
+the reference says, layer by layer. A model of torch is recorded with all its layers; any other function with its inputs and
+outputs, and with what it gives to ``tap``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
 }  # fmt: skip
+OUTPUT = 11  # the place of out_proj_weight among the arguments of F.multi_head_attention_forward, as nn.MultiheadAttention calls it
 LOWER = ("bfloat16", "float16")  # precisions below float32
 
 
@@ -269,19 +270,9 @@ class _Function:
         )
         return {name: str(version) for name, version in versions if version}
 
-    @contextlib.contextmanager
-    def watching(self, model: Any, recording: Recording) -> Iterator[None]:
-        """Record every call of a layer. The class of a layer is replaced meanwhile by one that is derived from it."""
-        changed = []
-        try:
-            for name, layer in self.layers(model).items():
-                kind = type(layer)
-                object.__setattr__(layer, "__class__", _watched(kind, name, recording))
-                changed.append((layer, kind))
-            yield
-        finally:
-            for layer, kind in changed:
-                object.__setattr__(layer, "__class__", kind)
+    def watching(self, model: Any, recording: Recording) -> contextlib.AbstractContextManager[Any]:
+        """A context in which the calls of layers are recorded."""
+        return contextlib.nullcontext()
 
 
 class _Torch(_Function):
@@ -331,20 +322,58 @@ class _Torch(_Function):
 
     @contextlib.contextmanager
     def watching(self, model: Any, recording: Recording) -> Iterator[None]:
-        """Record every call of ``forward`` of a module."""
+        """Record every call of ``forward`` of a module, and products with the weights of a linear layer as calls of that layer."""
         changed = []
         try:
             for name, layer in self.layers(model).items():
                 had, original = vars(layer).get("forward"), layer.forward
                 object.__setattr__(layer, "forward", _recorded(original, name, type(layer).__name__, recording))
                 changed.append((layer, had))
-            yield
+            with self._called_by_weights(model):
+                yield
         finally:
             for layer, had in changed:
                 if had is None:
                     object.__delattr__(layer, "forward")
                 else:
                     object.__setattr__(layer, "forward", had)
+
+    @contextlib.contextmanager
+    def _called_by_weights(self, model: Any) -> Iterator[None]:
+        """A context in which a function that is given the weights of an nn.Linear calls the layer, as nn.MultiheadAttention's."""
+        functional, mha = self.torch.nn.functional, self.torch.backends.mha
+        linear, attention, fast = functional.linear, functional.multi_head_attention_forward, mha.get_fastpath_enabled()
+        owners: dict[int, list[Any]] = {}
+        for layer in model.modules():
+            if isinstance(layer, self.torch.nn.Linear) and layer._parameters.get("weight") is not None:
+                owners.setdefault(id(layer.weight), []).append(layer)
+
+        def owner(weight: Any, bias: Any) -> Any:
+            layers = owners.get(id(weight), [])
+            return layers[0] if len(layers) == 1 and layers[0].bias is bias else None
+
+        def called(input: Any, weight: Any, bias: Any = None) -> Any:  # the names of torch's arguments
+            layer = owner(weight, bias)
+            own = layer is None or sys._getframe(1).f_locals.get("self") is layer  # the layer's own code computes
+            return linear(input, weight, bias) if own else layer(input)
+
+        def attended(*args: Any, **kwargs: Any) -> Any:
+            layer = owner(*args[OUTPUT : OUTPUT + 2]) if len(args) > OUTPUT + 1 else None
+            if layer is None:
+                return attention(*args, **kwargs)
+            unit = self.torch.eye(layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device)
+            found, weights = attention(*args[:OUTPUT], unit, None, *args[OUTPUT + 2 :], **kwargs)
+            swap = found.dim() == 3  # the layer gets items first
+            found = layer(found.transpose(0, 1) if swap else found)
+            return (found.transpose(0, 1) if swap else found), weights
+
+        functional.linear, functional.multi_head_attention_forward = called, attended
+        mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            functional.linear, functional.multi_head_attention_forward = linear, attention
+            mha.set_fastpath_enabled(fast)
 
     def environment(self, model: Any) -> Json:
         torch = self.torch
@@ -359,96 +388,14 @@ class _Torch(_Function):
         return found
 
 
-class _Mlx(_Function):
-    name, channels_last = "mlx", True
-
-    def array(self, value: Any) -> Any:
-        core = sys.modules["mlx.core"]
-        if not isinstance(value, core.array):
-            return None
-        return np.array(value.astype(core.float32) if value.dtype == core.bfloat16 else value)
-
-    def tensor(self, model: Any, value: Any) -> Any:
-        return sys.modules["mlx.core"].array(value) if isinstance(value, np.ndarray) else value
-
-    def layers(self, model: Any) -> dict[str, Any]:
-        return {name: layer for name, layer in model.named_modules() if name}
-
-    def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
-        flat = sys.modules["mlx.utils"].tree_flatten(model.parameters())
-        return [(name, array) for name, value in flat if (array := self.array(value)) is not None]
-
-    def environment(self, model: Any) -> Json:
-        core = sys.modules["mlx.core"]
-        return {"mlx": core.__version__, "devices": [str(core.default_device())]}
-
-
-class _Keras(_Function):
-    name, channels_last = "keras", True
-
-    def array(self, value: Any) -> Any:
-        if not (hasattr(value, "shape") and hasattr(value, "dtype")):
-            return None
-        return super().array(sys.modules["keras"].ops.convert_to_numpy(value))
-
-    def run(self, model: Any, args: Any, kwargs: Any) -> Any:
-        return model(*args, training=False, **kwargs)
-
-    def called(self, model: Any) -> Any:
-        return model.call
-
-    def layers(self, model: Any) -> dict[str, Any]:
-        found = model._flatten_layers(include_self=False)
-        return {each.path: each for each in found}
-
-    def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
-        return [(each.path, self.array(each.value)) for each in model.weights]
-
-    def environment(self, model: Any) -> Json:
-        keras = sys.modules["keras"]
-        return {"keras": keras.__version__, "backend": keras.backend.backend(), **super().environment(model)}
-
-    @contextlib.contextmanager
-    def watching(self, model: Any, recording: Recording) -> Iterator[None]:
-        """Record every call of ``call`` of a layer."""
-        changed = []
-        try:
-            for name, layer in self.layers(model).items():
-                object.__setattr__(layer, "call", _recorded(layer.call, name, type(layer).__name__, recording))
-                changed.append(layer)
-            yield
-        finally:
-            for layer in changed:
-                object.__delattr__(layer, "call")
-
-
-class _Nnx(_Function):
-    name, channels_last = "flax", True
-
-    def layers(self, model: Any) -> dict[str, Any]:
-        nnx = sys.modules["flax.nnx"]
-        named = ((".".join(map(str, path)), each) for path, each in nnx.iter_modules(model))
-        return {name: layer for name, layer in named if name}
-
-    def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
-        flat = sys.modules["flax.nnx"].state(model).flat_state()
-        values = ((".".join(map(str, path)), self.array(each[...])) for path, each in flat)
-        return [(name, array) for name, array in values if array is not None and array.dtype.kind == "f"]
-
-    def environment(self, model: Any) -> Json:
-        jax = sys.modules["jax"]
-        found = {"flax": sys.modules["flax"].__version__, "jax": jax.__version__}
-        return {**found, "devices": [str(each) for each in jax.devices()]}
-
-
 def _adapter(model: Any) -> _Function:
     """What knows the framework of a model."""
-    bases = {base.__module__.split(".")[0] + "." + base.__name__ for base in type(model).__mro__}
-    known = {"torch.Module": _Torch, "mlx.Module": _Mlx, "keras.Model": _Keras, "flax.Module": _Nnx}
-    found = [known[name] for name in known if name in bases]
-    if not found and not callable(model):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return _Torch()
+    if not callable(model):
         raise TypeError(f"a {type(model).__name__} is no model and no function: give one that can be called")
-    return (found or [_Function])[0]()
+    return _Function()
 
 
 def _recorded(original: Any, name: str, kind: Any, recording: Recording) -> Callable[..., Any]:
@@ -461,15 +408,6 @@ def _recorded(original: Any, name: str, kind: Any, recording: Recording) -> Call
         return returned
 
     return call
-
-
-def _watched(kind: Any, name: str, recording: Recording) -> type:
-    """A class that records the calls of its objects."""
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _recorded(lambda *a, **k: kind.__call__(self, *a, **k), name, kind.__name__, recording)(*args, **kwargs)
-
-    return type(kind.__name__, (kind,), {"__call__": call})
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
