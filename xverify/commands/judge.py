@@ -9,6 +9,7 @@ from ..errors import UsageError
 from ..outputs import Output, check
 from ..report.options import Page, Tables
 from ..report.outputs import of_results
+from ..workload import declaration
 from ..workload.declaration import declared
 from ..workload.options import named
 from . import _arguments
@@ -64,6 +65,8 @@ def main(args: argparse.Namespace) -> int:
     """Judge the captures, print the report, and return the exit code of the verdict."""
     if args.recorder is not None:
         return _write_recorder(args)
+    asked = _arguments.values(args, OPTIONS)
+    declaration.check(SETTINGS, asked)
     if not args.captures:
         raise UsageError(
             "name a capture: xverify judge NAME.safetensors --reference MODEL; --recorder FILE writes what records one"
@@ -79,7 +82,6 @@ def main(args: argparse.Namespace) -> int:
 
     read = [*(reads.of_file("CAPTURE", each) for each in args.captures), *reads.of_model("--reference", args.reference)]
     outputs.check(args, OPTIONS, read, summary=True, force=args.force)
-    asked = _arguments.values(args, OPTIONS)
     settings = {each.name: asked[each.name] for each in SETTINGS}
     with progress_listener(args.quiet) as listener:
         found = measured(

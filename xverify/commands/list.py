@@ -60,7 +60,9 @@ def catalogue(refusals: bool = True) -> Catalogue:
 
     refusals: whether to read every model file, to find the modes that cannot run it; when False, "refused" is left out.
     """
-    adapters = {adapter.name: adapter for adapter in sorted(frameworks.load_all().values(), key=order)}
+    # A capture is computed by nobody here, and needs no framework.
+    named = (adapter for adapter in sorted(frameworks.load_all().values(), key=order) if adapter.needs)
+    adapters = {adapter.name: adapter for adapter in named}
     folders = {name: find_model(name) for name in zoo()}
     return {
         "models": [

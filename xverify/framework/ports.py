@@ -123,7 +123,11 @@ def framework_of(port: Port, adapters: Mapping[str, type[Framework]]) -> str:
         return RUNTIME
     if port.path.suffix != CODE:
         return next(name for name, adapter in adapters.items() if adapter.suffix == port.path.suffix)
-    own = {name: adapter for name, adapter in adapters.items() if not adapter.runs_export and adapter.reads() == name}
+    own = {
+        name: adapter
+        for name, adapter in adapters.items()
+        if adapter.suffix == CODE and not adapter.runs_export and adapter.reads() == name
+    }
     found: list[str] = []
     for start in (port.function, None):
         used = set(_libraries(port.path, start, set()))

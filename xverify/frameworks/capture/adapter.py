@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -54,7 +54,8 @@ def recorded(framework: Adapter, model: Recorded, example: tuple[Any, ...]) -> A
 
 class Adapter(OnArrays, Framework):
     name = "capture"
-    needs = {"numpy": "numpy", "safetensors": "safetensors"}
+    needs: ClassVar[Mapping[str, str]] = {}
+    extra = "torch"  # in which the reference is
     suffix = ".safetensors"
     modes = {"recorded": recorded}
     implicit_mode = "recorded"
