@@ -50,7 +50,9 @@ def main(args: argparse.Namespace) -> int:
         return _cluster(console, args.cluster)
     _machine(console)
     console.print("\n[bold]frameworks[/]")
-    ready = [name for name, adapter in frameworks.load_all().items() if _framework(console, name, adapter)]
+    ready = [
+        name for name, adapter in frameworks.load_all().items() if adapter.needs and _framework(console, name, adapter)
+    ]
     console.print("\n[bold]tools[/]")
     _compiler(console)
     console.print("\n[bold]next[/]")
