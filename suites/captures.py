@@ -48,11 +48,10 @@ class Blocked:
             raise ImportError("xverify is not here")
 sys.meta_path.insert(0, Blocked())
 import numpy as np, torch, xverify_recorder
-library = torch.library.Library("torchvision", "DEF")  # transformers imports it, and its compiled operators need another build of torch
-try:
-    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-except RuntimeError:
-    pass
+# transformers imports torchvision, whose compiled operators may need another build of torch.
+library = torch.library.Library("torchvision", "DEF")
+for name in ("nms", "qnms"):
+    library.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 file, weights, inputs, capture, *names = sys.argv[1:]
 spec = importlib.util.spec_from_file_location("port", file)
 port = importlib.util.module_from_spec(spec)
