@@ -14,7 +14,7 @@ from helpers.replayedports import model, random, replayed  # noqa: E402
 from torch import nn  # noqa: E402
 
 from xverify.explain import explanation, own_search  # noqa: E402
-from xverify.explain.deadline import Deadline, OutOfTime  # noqa: E402
+from xverify.explain.deadline import MOST_NESTED, Deadline, OutOfTime  # noqa: E402
 from xverify.explain.faults.glue import catalogue  # noqa: E402
 from xverify.explain.faults.glue.operation import Change, first_argument  # noqa: E402
 from xverify.explain.own_gradients import gradients  # noqa: E402
@@ -49,6 +49,30 @@ def test_a_computation_is_ended_at_its_next_operation_although_the_code_catches_
     with pytest.raises(OutOfTime), deadline.limited():
         reached = True
     assert not reached
+
+
+def test_backward_passes_that_call_themselves_without_end_are_ended():
+    """Each takes a thread: a hook of an implicit layer that calls itself took all memory long before the time was over."""
+    weight, deepest = torch.ones(1, requires_grad=True), 0
+
+    def hook(gradient):
+        nonlocal deepest
+        deepest += 1
+        with torch.enable_grad():
+            inner = weight * 2.0
+        inner.register_hook(hook)
+        return torch.autograd.grad(inner, weight, gradient)[0]
+
+    def compute():
+        output = weight * 3.0
+        output.register_hook(hook)
+        return torch.autograd.grad(output, weight)
+
+    original = torch.autograd.grad
+    with pytest.raises(OutOfTime), Deadline(1000.0).limited():
+        compute()
+    assert deepest == MOST_NESTED - 1  # the first pass is within no hook
+    assert torch.autograd.grad is original
 
 
 def test_the_time_of_all_contexts_is_counted_together():

@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 BACKWARDS = ("backward", "grad")  # functions of torch that run the backward pass
+
+MOST_NESTED = 30  # backward passes within one another; a hook of an implicit layer has two or three
 
 # What a context of torch calls at its end: torch.no_grad would otherwise last beyond the search.
 RESTORING = ("_set_grad_enabled",)
@@ -41,10 +44,41 @@ class Deadline:
         try:
             if self.left <= 0:
                 raise OutOfTime
-            with _Limit(begun + min(self.left, most), self.clock):
+            with _Limit(begun + min(self.left, most), self.clock), _nested_backward_passes():
                 yield
         finally:
             self.left -= self.clock() - begun
+
+
+@contextmanager
+def _nested_backward_passes() -> Iterator[None]:
+    """Raise OutOfTime within the context where a backward pass is within many others, each of which takes a thread and memory.
+
+    A hook that computes a gradient may call itself without end once a trial has changed the code.
+    """
+    originals = {name: getattr(torch.autograd, name) for name in BACKWARDS}
+    depth = 0
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if depth >= MOST_NESTED:
+                raise OutOfTime
+            depth += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                depth -= 1
+
+        return call
+
+    for name, original in originals.items():
+        setattr(torch.autograd, name, counted(original))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(torch.autograd, name, original)
 
 
 class _Limit(TorchFunctionMode):
