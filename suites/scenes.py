@@ -26,6 +26,7 @@ from helpers import modelfiles
 from helpers.historyresults import keep, result
 from helpers.outputplaces import onnx_file, sharded_weights
 
+from xverify.frameworks.capture.xverify_recorder import Recording
 from xverify.weights import save_file
 from xverify.weights.sharded import INDEX
 
@@ -140,6 +141,7 @@ def listed() -> Iterator[Scene]:
     )
     yield _scene("sweep of a file", "sweep s.toml --results new --quiet", makes=("new*",))
     yield _scene("sweep with results", "sweep s.toml --results cells --quiet", makes=("cells/*",))
+    yield _scene("judge", "judge run.safetensors --reference torched --weights w.npz --quiet", torch)
     yield _scene("replay", "replay receipt --no-timing --quiet")
     yield from _weights()
 
@@ -242,7 +244,8 @@ def wants(only: str, word: str) -> bool:
 
 
 def _models(folder: Path, only: str) -> None:
-    """Model files, and recorded tensors."""
+    """Model files, recorded tensors, and a capture."""
+    _capture(folder / "run.safetensors")
     onnx_file(folder / "m.onnx")
     onnx_file(folder / "ext.onnx", external=True)
     arrays = {"x": np.ones(2, np.float32)}
@@ -265,6 +268,18 @@ def _models(folder: Path, only: str) -> None:
             shutil.copy(made.with_suffix(".bin"), folder / "model.bin")
         if name == "model.keras":
             shutil.copytree(made.with_name("saved"), folder / "saved")
+
+
+def _capture(path: Path) -> None:
+    """What TORCH_PORT computes, as another machine may record it."""
+
+    def model(x: Any) -> Any:
+        hidden = np.tanh(x @ WEIGHTS["fc1.weight"].T + WEIGHTS["fc1.bias"])
+        return hidden @ WEIGHTS["fc2.weight"].T + WEIGHTS["fc2.bias"]
+
+    with Recording(path, model, inputs=["x"]) as recording:
+        recording.adapter.weights = lambda model: WEIGHTS.items()  # type: ignore[method-assign]
+        recording.call(np.ones((4, 8), np.float32))
 
 
 def _kept(folder: Path, only: str) -> None:

@@ -77,6 +77,8 @@ class Place:
         self.data = folder / "data"
         self.data.mkdir()
         (self.data / "train.txt").write_text("a b")
+        self.capture = folder / "run.safetensors"
+        self.capture.write_bytes(b"capture")
         self.m = onnx_file(folder / "m.onnx")
         self.external = onnx_file(folder / "ext.onnx", external=True)
         self.openvino = openvino_file(folder / "ov.xml")
@@ -133,6 +135,10 @@ def commands(place):
         ),
         "check against code": (["check", place.m, "--against", f"torch={place.code}:build"], ("html",), [place.code, code]),
         "check against data": (["check", place.m, "--against", place.recorded], ("json",), [place.recorded / "output_0.pb"]),
+        "judge": (
+            ["judge", place.capture, "--reference", place.port, "--weights", place.weights], ("json", *REPORTS),
+            [place.capture, spec, numpy, place.weights],
+        ),
         "report": (["report", place.r, place.results / "r1.json"], REPORTS, [place.r, place.results / "r1.json"]),
         "diff": (["diff", place.r, place.results / "r1.json"], REPORTS[1:], [place.r, place.results / "r1.json"]),
         "history": (

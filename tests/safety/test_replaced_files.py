@@ -40,8 +40,8 @@ def _made(name, path, make):
 
 NAMES = (
     "run", "run variant", "run shards", "run folder of shards", "run data", "run python", "check", "check parts",
-    "check against", "check against folder", "check against code", "check against data", "report", "diff", "history", "sweep",
-    "mutate", "reproduce", "convert",
+    "check against", "check against folder", "check against code", "check against data", "judge", "report", "diff", "history",
+    "sweep", "mutate", "reproduce", "convert",
 )  # fmt: skip
 
 
