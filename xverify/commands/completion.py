@@ -144,7 +144,7 @@ def _known_values() -> dict[str, Values]:
     from ..reproduce.published import EXPERIMENTS
     from ..workload.spec import zoo
 
-    adapters = discovery.load_all()
+    adapters = discovery.computing()
     subjects = tuple(subject for adapter in adapters.values() for subject in adapter.subjects())
     return {
         "MODEL|FOLDER": Values("_xverify_models_dir", tuple(zoo()), folders=True),

@@ -13,7 +13,6 @@ from .. import host, installed
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
-from ..framework.ports import CODE
 from ..interpreter import program
 from ..report import terminal
 from ..report.text import escape
@@ -51,11 +50,7 @@ def main(args: argparse.Namespace) -> int:
         return _cluster(console, args.cluster)
     _machine(console)
     console.print("\n[bold]frameworks[/]")
-    ready = [
-        name
-        for name, adapter in frameworks.load_all().items()
-        if (adapter.suffix == CODE or adapter.needs) and _framework(console, name, adapter)
-    ]
+    ready = [name for name, adapter in frameworks.computing().items() if _framework(console, name, adapter)]
     console.print("\n[bold]tools[/]")
     _compiler(console)
     console.print("\n[bold]next[/]")

@@ -9,7 +9,6 @@ from .. import host
 from ..environments import store as environments
 from ..framework import discovery as frameworks
 from ..framework.adapter import Framework
-from ..framework.ports import CODE
 from ..reference.subjects import offered, order
 from ..workload.spec import ModelFolder, find_model, zoo
 from ._arguments import Parser
@@ -61,13 +60,7 @@ def catalogue(refusals: bool = True) -> Catalogue:
 
     refusals: whether to read every model file, to find the modes that cannot run it; when False, "refused" is left out.
     """
-    # A capture is computed by nobody here, and needs no framework.
-    named = (
-        adapter
-        for adapter in sorted(frameworks.load_all().values(), key=order)
-        if adapter.suffix == CODE or adapter.needs
-    )
-    adapters = {adapter.name: adapter for adapter in named}
+    adapters = {adapter.name: adapter for adapter in sorted(frameworks.computing().values(), key=order)}
     folders = {name: find_model(name) for name in zoo()}
     return {
         "models": [

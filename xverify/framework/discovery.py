@@ -127,6 +127,11 @@ def load_all() -> dict[str, type[Framework]]:
     return {name: load(name) for name in files()}
 
 
+def computing() -> dict[str, type[Framework]]:
+    """The same without what computes nothing here: a capture holds what another machine has computed, and needs no package."""
+    return {name: adapter for name, adapter in load_all().items() if adapter.suffix == ports.CODE or adapter.needs}
+
+
 def parse_subject(text: str) -> tuple[type[Framework], str]:
     """Split a subject into its adapter class and its mode.
 

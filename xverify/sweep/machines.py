@@ -42,7 +42,7 @@ def describe() -> Machine:
     machine = host.describe()
     found: dict[str, str] = {}
     subjects: dict[str, Sequence[str]] = {}
-    for name, adapter in discovery.load_all().items():
+    for name, adapter in discovery.computing().items():
         environment = environments.chosen(adapter)
         if host.missing(adapter) and environment is None:
             continue
