@@ -55,6 +55,19 @@ model.conv.forward = lambda x: torch.nn.functional.conv2d(rounded(x), rounded(mo
 """
 
 
+# A function that computes what the net does, with a tap at its last layer.
+FUNCTION = """
+def function(x):
+    with torch.no_grad():
+        x = torch.from_numpy(x)
+        h = torch.relu(model.bn(model.conv(x))).mean((2, 3))
+        y = torch.nn.functional.linear(h, model.head.weight * {factor}, model.head.bias)
+        return recording.tap("head", h.numpy(), y.numpy())
+with xverify_recorder.Recording("function.safetensors", function, inputs=["x"]) as recording:
+    recording.call(np.random.default_rng(1).standard_normal((4, 3, 8, 8)).astype("float32"))
+"""
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A folder with a net in plain torch, and the recorder that the command writes."""
@@ -144,6 +157,31 @@ def test_a_model_in_lower_precision_is_unsupported(recorded, xverify):
     assert "recorded in bfloat16, and a forward pass is judged in float32" in row["reason"]
 
 
+def test_calls_of_other_shapes_are_left_out_and_told(recorded, xverify):
+    """The last batch of a data set is mostly a smaller one."""
+    done, _, row = judged(xverify, recorded(items=": 7 if x.mean() < 0.5 else 3"))
+    assert (done.code, row["error"]["verdict"]) == (0, "IDENTICAL"), done.out
+    assert "left out, as their inputs have other shapes than those of the first call: calls 1" in done.out
+
+
+def test_without_layers_the_outputs_are_compared(recorded, xverify):
+    done, _, row = judged(xverify, recorded(settings="keep_weights=True, layers=False"))
+    assert (done.code, row["error"]["verdict"]) == (0, "IDENTICAL"), done.out
+    assert row["error"]["layers"] is None or row["error"]["layers"]["compared"] == 0
+
+
+@pytest.mark.parametrize(("factor", "code", "verdict"), [(1.0, 0, "IDENTICAL"), (1.001, 1, "DIFFERENT")])
+def test_a_function_without_weights_is_judged_and_its_tapped_layers_too(here, recorded, xverify, factor, code, verdict):
+    text = RECORD.format(path="unused.safetensors", change=FUNCTION.format(factor=factor), settings="", items=":")
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=here)
+    assert done.returncode == 0, done.stderr
+    done, _, row = judged(xverify, "function.safetensors", weights="own")
+    assert (done.code, row["error"]["verdict"]) == (code, verdict), done.out
+    assert "the capture has no weights, so that they are those of the reference is not proven" in done.out
+    layers = {each["layer"]: each["verdict"] for each in row["error"]["layers"]["layers"]}
+    assert layers["head"] == ("EQUAL" if verdict == "IDENTICAL" else verdict)
+
+
 def damage(path, kind):
     """Damage a capture, and return the sentence that tells it."""
     data = bytearray(path.read_bytes())
@@ -164,6 +202,7 @@ def damage(path, kind):
         "no calls": "the header of the capture lacks calls",
         "reordered": "the calls of layers are not in the order in which they were made",
         "an array is missing": "arrays that it names are not in it",
+        "cases of another form": "the header of the capture is not as xverify_recorder.py writes it",
         "another number of inputs": "has the inputs x, y, and the reference takes x",
     }[kind]
     if kind == "a later version":
@@ -174,6 +213,8 @@ def damage(path, kind):
         manifest["calls"].reverse()
     elif kind == "an array is missing":
         manifest["cases"][0]["outputs"][""] = "9999"
+    elif kind == "cases of another form":
+        manifest["cases"] = [1, 2]
     elif kind == "another number of inputs":
         manifest["cases"][0]["inputs"]["y"] = manifest["cases"][0]["inputs"]["x"]
     if kind != "no capture":
@@ -187,7 +228,7 @@ def damage(path, kind):
     "kind",
     [
         "cut off", "a changed byte", "no capture", "a later version", "no calls", "reordered", "an array is missing",
-        "another number of inputs",
+        "another number of inputs", "cases of another form",
     ],
 )  # fmt: skip
 def test_a_damaged_capture_ends_in_one_clear_line(recorded, xverify, here, kind):

@@ -31,9 +31,12 @@ EXAMPLE = """examples:
       the parts of one batch, which several processes computed"""
 
 RECORDER = Path(__file__).parents[1] / "frameworks" / "capture" / "xverify_recorder.py"
-SETTINGS = tuple(
-    named(name)
-    for name in ("weights", "trust", "max_weights", "max_seconds", "strict", "require", "threads", "timeout", "memory")
+SETTINGS = (
+    named("weights", unset="those of the capture, else the folder's"),
+    *(
+        named(name)
+        for name in ("trust", "max_weights", "max_seconds", "strict", "require", "threads", "timeout", "memory")
+    ),
 )
 OPTIONS = (
     *SETTINGS,

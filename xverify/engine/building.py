@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 from .. import messages
@@ -54,8 +53,8 @@ class FolderSource:
         adapter, reference = subject.adapter, request.reference
         if adapter.runs_export and isinstance(export, Absent):
             raise Unsupported(export.reason)
-        if subject.graph is not None:
-            return self._of_graph(worker, subject.graph)
+        if adapter.has_own_weights():
+            return self._of_file(worker)
         made = export if isinstance(export, Export) else None
         question = build_question(
             folder, adapter.reads(), made.onnx if made else None, subject.mode, request.trains, request.batch
@@ -78,11 +77,12 @@ class FolderSource:
         found = Built(built.seconds, built.fused_parameters, route, digest, folding, own, built.stored)
         return self.in_normal_form(found, worker)
 
-    def _of_graph(self, worker: Worker, graph: Path) -> Built:
-        """Open an ONNX file that keeps its own weights. They have no digest."""
-        question = build_question(self.folder, self.subject.adapter.reads(), graph.absolute(), self.subject.mode)
+    def _of_file(self, worker: Worker) -> Built:
+        """Open a file that keeps its own weights. They have no digest."""
+        adapter, graph = self.subject.adapter, self.subject.graph
+        question = build_question(self.folder, adapter.reads(), graph.absolute() if graph else None, self.subject.mode)
         built = worker.ask(replace(question, own_weights=True))
-        return Built(built.seconds, {}, f"of {graph.name}", "", Folding((), self.prepared), "", ())
+        return Built(built.seconds, {}, f"of {adapter.file_name()}", "", Folding((), self.prepared), "", ())
 
     def in_normal_form(self, built: Built, worker: Worker) -> Built:
         """The same with the digest of the weights' normal form."""

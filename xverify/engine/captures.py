@@ -28,6 +28,7 @@ from .api import Part, run_parts
 SUBJECT = "recorded"  # how the row of a capture is called
 SETTINGS = declared(RunSettings)
 SPEED = "a capture has no speed: it holds what was computed, and not how long it took"
+UNPROVEN = "the capture has no weights, so that they are those of the reference is not proven"
 ONCE = "every call was recorded once, so whether two calls on one input agree is not known"
 
 
@@ -68,14 +69,19 @@ def judge(
         asked = replace(
             asked,
             no_timing=True,
-            cases=capture.cases,
+            cases=len(capture.alike()),
             sizes={name: (size,) for name, size in _sizes(capture, folder).items()} or None,
             weights=asked.weights or _weights(parts, folder),
         )
         request, found = resolve(folder.path, [f"{SUBJECT}={capture.path.absolute()}"], asked)
         inputs = _inputs(capture, found, space / "inputs" / parts[0].path.name)
         ports = {each: replace(port, table=names or port.table) for each, port in found.ports.items()}
-        notes = (*(each.described() for each in parts), SPEED, ONCE)
+        others = [case for case in range(capture.cases) if case not in capture.alike()]
+        left = [
+            f"left out, as their inputs have other shapes than those of the first call: calls {', '.join(map(str, others))}"
+        ]
+        unproven = [] if capture.manifest["weights"] else [UNPROVEN]
+        notes = (*(each.described() for each in parts), *(left if others else ()), *unproven, SPEED, ONCE)
         request = replace(request, asked=typed, notes=(*request.notes, *notes))
         task = Part(request, replace(found, ports=ports), inputs)
         return run_parts([task], file, listener or Listener(), asked.max_seconds)
@@ -132,10 +138,13 @@ def _weights(parts: Sequence[Capture], folder: ModelFolder) -> str | None:
     """The capture, where it has the weights; None where the folder has weights of its own. Raises UsageError without any."""
     if parts[0].keeps_weights:
         return str(parts[0].path)
-    if folder.weights is None and parts[0].manifest["weights"]:
+    if folder.weights is None:
+        has = (
+            "has the digests of its weights, and not the weights" if parts[0].manifest["weights"] else "has no weights"
+        )
         raise UsageError(
-            f"{parts[0].path} has the digests of its weights, and not the weights: give those that the model had with "
-            "--weights FILE (own: as build() makes them), or record with keep_weights=True"
+            f"{parts[0].path} {has}: give those that the model had with --weights FILE (own: as build() makes them), or record a "
+            "model of torch with keep_weights=True"
         )
     return None
 
@@ -144,8 +153,8 @@ def _inputs(capture: Capture, folder: ModelFolder, path: Path) -> Path:
     """Write the recorded inputs as the input cases of a run."""
     spec, arrays = folder.spec.inputs, {}
     path.parent.mkdir()
-    for case in range(capture.cases):
+    for index, case in enumerate(capture.alike()):
         for (name, tensor), array in zip(spec.items(), capture.ordered(case, tuple(spec))):
-            arrays[case_key(case, name)] = capture.array(array).astype(tensor.dtype)
+            arrays[case_key(index, name)] = capture.array(array).astype(tensor.dtype)
     npz.save_file(arrays, path)
     return path

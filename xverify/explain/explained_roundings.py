@@ -46,8 +46,8 @@ def with_rounding(models: Models, known: Explanation | None, difference: Differe
             fitting.append(fault)
     if not fitting:
         return finding
-    (precision, part), *others = (fault.kind.split() for fault in fitting)
-    names = " or ".join([precision, *(other for other, same in others if same == part)])
+    (precision, _, part), *others = (fault.kind.partition(" ") for fault in fitting)
+    names = " or ".join([precision, *(other for other, _, same in others if same == part)])
     says = fitting[0].says.replace(precision, names)
     return replace(finding, rounding=Explanation(fitting[0].kind, says, rounding=True))
 

@@ -51,6 +51,11 @@ class Framework(Reference, DropsOut, RunsOwnStep, Decodes):
     runs_export: ClassVar[bool] = False
 
     @classmethod
+    def has_own_weights(cls) -> bool:
+        """Whether the file that a subject names has weights under names of its own, which are not compared with the reference's."""
+        return cls.runs_export and cls.path is not None
+
+    @classmethod
     def refuses(cls, folder: ModelFolder, mode: str) -> str:
         """Why this mode cannot run this model, according to its spec and files; '' when it can. It imports no framework."""
         if cls.runs_export:

@@ -25,10 +25,7 @@ MOST_LISTED = 3  # names in a message
 
 @dataclass
 class Recorded:
-    """A capture as a model. inputs: the names of its inputs in the order of a call; () before the first call.
-
-    weights: those that were given, which have the digests of the capture.
-    """
+    """A capture as a model. weights: those that were given, which have the digests of the capture; {} before."""
 
     capture: file.Capture
     weights: Mapping[str, Array] = field(default_factory=dict)
@@ -62,6 +59,10 @@ class Adapter(OnArrays, Framework):
     captured_mode = "recorded"
     streams_weights = True
 
+    @classmethod
+    def has_own_weights(cls) -> bool:
+        return cls.path is not None and not file.read(cls.path).manifest["weights"]
+
     def __init__(self, threads: int, device: str) -> None:
         self.threads = threads
 
@@ -75,7 +76,6 @@ class Adapter(OnArrays, Framework):
                 f"the model was recorded in {capture.lower()}, and a forward pass is judged in float32: record it with weights in "
                 "float32 and without autocast. What a device rounds by itself, such as TF32, is recognised"
             )
-        self.channels_last = bool(capture.manifest["channels_last"])  # type: ignore[misc]  # of each capture
         return Recorded(capture)
 
     def load_weights(self, model: Recorded, arrays: Mapping[str, Array]) -> None:
@@ -100,8 +100,7 @@ class Adapter(OnArrays, Framework):
         return model.weights or Given(model.capture.shapes)
 
     def layers(self, model: Recorded) -> dict[str, list[Any]]:
-        kinds = {**model.capture.manifest["layers"], **model.capture.manifest["kinds"]}
-        return {name: [type(kind, (), {})()] for name, kind in kinds.items()}
+        return {name: [type(kind, (), {})()] for name, kind in model.capture.manifest["layers"].items()}
 
     def capture(self, model: Recorded, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
         """Give the recorder the calls that were recorded. inputs: of a case, or the first items of it."""
@@ -115,9 +114,8 @@ class Adapter(OnArrays, Framework):
                 continue
             record = recorder.begin(names[call.name], [first_items(capture.array(each), first) for each in call.inputs])
             record.input_dtype = call.input_dtype
-            if call.outputs is not None:
-                recorder.end(record, [first_items(capture.array(each), first) for each in call.outputs])
-                record.output_dtype = call.output_dtype
+            recorder.end(record, [first_items(capture.array(each), first) for each in call.outputs])
+            record.output_dtype = call.output_dtype
         return map_leaves(_outputs(capture, case), lambda array: first_items(array, first))
 
     def case(self, capture: file.Capture, inputs: tuple[Any, ...]) -> int:

@@ -5,10 +5,11 @@ Every mistake in it is told in one line, because it comes from another machine, 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,22 +23,22 @@ from xverify.weights import safetensors
 from xverify.weights.canonical import Array
 
 FIELDS = (
-    "format", "framework", "channels_last", "environment", "machine", "cases", "kinds", "layers", "calls", "weights", "digests",
-    "rank", "ranks", "note",
+    "format", "framework", "environment", "machine", "cases", "layers", "calls", "weights", "digests", "rank", "ranks", "note",
 )  # fmt: skip
+VERSIONS = ("torch", "jax", "tensorflow", "numpy")  # of what may have computed
 SETTINGS = {"tf32_matmul": "TF32 in matrix products", "tf32_cudnn": "TF32 in convolutions"}
 Json = dict[str, Any]  # an object of JSON, which may have any values
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer. inputs, outputs: names of arrays; outputs is None where the call failed. The rest is as of LayerCall."""
+    """One call of a layer. inputs, outputs: names of arrays. The rest is as of LayerCall."""
 
     case: int
     name: str
     call: int
     inputs: tuple[str, ...]
-    outputs: tuple[str, ...] | None
+    outputs: tuple[str, ...]
     input_dtype: str
     output_dtype: str
 
@@ -91,11 +92,18 @@ class Capture:
         """The number of calls of the model."""
         return len(self.manifest["cases"])
 
+    def alike(self) -> list[int]:
+        """The calls of the model whose inputs have the shapes of those of the first."""
+        shapes = [
+            {name: self.shape(array) for name, array in case["inputs"].items()} for case in self.manifest["cases"]
+        ]
+        return [case for case, each in enumerate(shapes) if each == shapes[0]]
+
     @cached_property
     def calls(self) -> tuple[Call, ...]:
         """The calls of layers, in the order in which they began."""
         return tuple(
-            Call(**{**each, "inputs": tuple(each["inputs"]), "outputs": _names(each["outputs"])})
+            Call(**{**each, "inputs": tuple(each["inputs"]), "outputs": tuple(each["outputs"])})
             for each in self.manifest["calls"]
         )
 
@@ -120,17 +128,12 @@ class Capture:
         """Where it was captured, for the report."""
         machine, environment = self.manifest["machine"], self.manifest["environment"]
         device = environment.get("gpu") or machine.get("processor") or "an unknown processor"
-        framework = self.manifest["framework"]
-        version = f"{framework} {environment[framework]}" if framework in environment else framework
+        version = ", ".join(f"{name} {environment[name]}" for name in VERSIONS if name in environment)
         on = [
             f"{says} {'on' if environment[name] else 'off'}" for name, says in SETTINGS.items() if name in environment
         ]
         note = [self.manifest["note"]] if self.manifest["note"] else []
         return f"{self.path.name}: captured on {', '.join([f'{device} with {version}', *on, *note])}"
-
-
-def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(names)
 
 
 def read(path: Path) -> Capture:
@@ -156,7 +159,12 @@ def read(path: Path) -> Capture:
         manifest = json.loads(metadata[safetensors.CAPTURE])
     except ValueError as error:
         raise UsageError(f"{path}: the header of the capture is no JSON: {error}") from None
-    _check(path, manifest, places)
+    try:
+        _check(path, manifest, places)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{path}: the header of the capture is not as xverify_recorder.py writes it: {first_line(error)}"
+        ) from None
     return Capture(path, manifest, places)
 
 
@@ -172,7 +180,7 @@ def _check(path: Path, manifest: Json, places: Mapping[str, safetensors.Place]) 
     if lacks:
         raise UsageError(f"{path}: the header of the capture lacks {', '.join(lacks)}")
     named = [name for case in manifest["cases"] for kind in ("inputs", "outputs") for name in case[kind].values()]
-    named += [name for call in manifest["calls"] for name in (*call["inputs"], *(call["outputs"] or ()))]
+    named += [name for call in manifest["calls"] for name in (*call["inputs"], *call["outputs"])]
     absent = sorted(set(named) - set(places))
     if absent:
         raise UsageError(f"{path}: {len(absent)} arrays that it names are not in it, such as {absent[0]!r}")
@@ -199,39 +207,54 @@ def joined(captures: Sequence[Capture], path: Path) -> Capture:
     _check_ranks(parts)
     for other in others:
         _check_alike(first, other)
-    batches = [_batch(each) for each in parts]
-    store, made = Store(str(path)), dict[tuple[str, ...], str]()
-
-    def join(names: tuple[str, ...]) -> str:
-        if names not in made:
-            made[names] = store.add(_together(parts, batches, names))
-        return made[names]
-
-    def together(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
-        return {name: join(tuple(each[name] for each in found)) for name in found[0]}
-
-    manifest = dict(first.manifest, rank=0, ranks=1, digests=store.digests)
-    manifest["cases"] = [
-        {**cases[0], **{kind: together([each[kind] for each in cases]) for kind in ("inputs", "outputs")}}
-        for cases in zip(*(each.manifest["cases"] for each in parts))
-    ]
-    manifest["calls"] = [
-        {
-            **calls[0],
-            **{
-                kind: [join(each) for each in zip(*(call[kind] or () for call in calls))]
-                for kind in ("inputs", "outputs")
-            },
-        }
-        for calls in zip(*(each.manifest["calls"] for each in parts))
-    ]
-    manifest["weights"] = {
-        name: {**each, "array": store.add(first.array(each["array"]))} if "array" in each else each
-        for name, each in first.manifest["weights"].items()
-    }
-    store.write(str(path), manifest)
-    store.close()
+    with contextlib.closing(Store(str(path))) as store:
+        store.write(str(path), _Joining(parts, store).manifest())
     return read(path)
+
+
+@dataclass(frozen=True)
+class _Joining:
+    """The joining of captures of several ranks. made: names of an array in each rank -> its name in the store."""
+
+    parts: Sequence[Capture]
+    store: Store
+    made: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def manifest(self) -> Json:
+        """The manifest of the whole, when all arrays are in the store."""
+        manifests = [each.manifest for each in self.parts]
+        return {
+            **manifests[0],
+            "rank": 0,
+            "ranks": 1,
+            "cases": [self._case(cases) for cases in zip(*(each["cases"] for each in manifests))],
+            "calls": [self._call(calls) for calls in zip(*(each["calls"] for each in manifests))],
+            "weights": dict(self._weights(manifests[0]["weights"])),
+            "digests": self.store.digests,
+        }
+
+    def _case(self, cases: Sequence[Json]) -> Json:
+        both = {kind: [each[kind] for each in cases] for kind in ("inputs", "outputs")}
+        named = {kind: {name: self._array(each[name] for each in of) for name in of[0]} for kind, of in both.items()}
+        return {**cases[0], **named}
+
+    def _call(self, calls: Sequence[Json]) -> Json:
+        listed = {
+            kind: [self._array(each) for each in zip(*(call[kind] for call in calls))] for kind in ("inputs", "outputs")
+        }
+        return {**calls[0], **listed}
+
+    def _weights(self, weights: Json) -> Iterator[tuple[str, Json]]:
+        for name, each in weights.items():
+            kept = {"array": self.store.add(self.parts[0].array(each["array"]))} if "array" in each else {}
+            yield name, {**each, **kept}
+
+    def _array(self, names: Iterable[str]) -> str:
+        """Store the arrays of all ranks as one. names: in each rank. Returns its name."""
+        key = tuple(names)
+        if key not in self.made:
+            self.made[key] = self.store.add(_together(self.parts, key))
+        return self.made[key]
 
 
 def _check_ranks(parts: Sequence[Capture]) -> None:
@@ -271,10 +294,10 @@ def _batch(capture: Capture) -> int:
     return shape[0] if shape else 0
 
 
-def _together(parts: Sequence[Capture], batches: Sequence[int], names: Sequence[str]) -> Array:
+def _together(parts: Sequence[Capture], names: Sequence[str]) -> Array:
     """The arrays of all ranks as one."""
     arrays = [part.array(name) for part, name in zip(parts, names)]
-    if all(array.shape[:1] == (batch,) for array, batch in zip(arrays, batches)):
+    if all(array.shape[:1] == (batch,) for array, batch in zip(arrays, map(_batch, parts))):
         return np.concatenate(arrays)
     for part, array in zip(parts[1:], arrays[1:]):
         if array.tobytes() != arrays[0].tobytes():

@@ -102,8 +102,13 @@ class Recording:
                 f"this call has the inputs {sorted(taken)}, and the first had {sorted(self.cases[0]['inputs'])}"
             )
         self.counts = {}
-        with self.adapter.watching(self.model, self) if self.records_layers else contextlib.nullcontext():
-            returned = self.adapter.run(self.model, args, kwargs)
+        before = len(self.calls)
+        try:
+            with self.adapter.watching(self.model, self) if self.records_layers else contextlib.nullcontext():
+                returned = self.adapter.run(self.model, args, kwargs)
+        except BaseException:
+            del self.calls[before:]  # a call that failed is not recorded, where the caller goes on
+            raise
         given = {}
         for index, (name, value) in enumerate(_paths(returned)):
             array = self.adapter.array(value)
@@ -126,7 +131,7 @@ class Recording:
             "name": name,
             "call": self.counts.get(name, 0),
             "inputs": self._added(values),
-            "outputs": None,
+            "outputs": [],
             "input_dtype": _lower(values),
             "output_dtype": "",
         }
@@ -160,12 +165,10 @@ class Recording:
             self.facts,
             format=FORMAT,
             framework=self.adapter.name,
-            channels_last=self.adapter.channels_last,
             environment=dict(self.adapter.environment(self.model), python=platform.python_version()),
             machine={"system": platform.platform(), "processor": _processor(), "host_byteorder": sys.byteorder},
             cases=self.cases,
-            kinds=self.kinds,
-            layers=self.adapter.layer_names(self.model),
+            layers={**(self.adapter.layers(self.model) if self.records_layers else {}), **self.kinds},
             calls=self.calls,
             weights=weights,
             digests=self.store.digests,
@@ -220,7 +223,7 @@ class Store:
 class _Function:
     """A function of any framework. The adapters of frameworks are derived from it."""
 
-    name, channels_last = "function", False
+    name = "function"
 
     def check(self, model: Any) -> None:
         """Raise an error where a call would not be one of inference."""
@@ -252,12 +255,9 @@ class _Function:
     def called(self, model: Any) -> Any:
         return model
 
-    def layers(self, model: Any) -> dict[str, Any]:
-        """Name -> layer."""
+    def layers(self, model: Any) -> dict[str, str]:
+        """Name -> class of every layer."""
         return {}
-
-    def layer_names(self, model: Any) -> dict[str, str]:
-        return {name: type(layer).__name__ for name, layer in self.layers(model).items()}
 
     def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
         """The names and arrays of the weights."""
@@ -308,9 +308,13 @@ class _Torch(_Function):
     def called(self, model: Any) -> Any:
         return model.forward
 
-    def layers(self, model: Any) -> dict[str, Any]:
+    def layers(self, model: Any) -> dict[str, str]:
+        return {name: type(module).__name__ for name, module in self._modules(model)}
+
+    def _modules(self, model: Any) -> list[tuple[str, Any]]:
+        """The modules of a model, without those that compute its weights."""
         named = model.named_modules()
-        return {name: layer for name, layer in named if name and "parametrizations" not in name.split(".")}
+        return [(name, module) for name, module in named if name and "parametrizations" not in name.split(".")]
 
     def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
         seen = set()
@@ -325,7 +329,7 @@ class _Torch(_Function):
         """Record every call of ``forward`` of a module, and products with the weights of a linear layer as calls of that layer."""
         changed = []
         try:
-            for name, layer in self.layers(model).items():
+            for name, layer in self._modules(model):
                 had, original = vars(layer).get("forward"), layer.forward
                 object.__setattr__(layer, "forward", _recorded(original, name, type(layer).__name__, recording))
                 changed.append((layer, had))
