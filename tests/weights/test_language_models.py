@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from helpers.gguftypes import STEPPED, TERNARY, drawn
 from helpers.languagemodels import FEED_FORWARD, HEADS, HIDDEN, encoded, gguf_names, llama, neighbours, write_gguf
 
 from xverify.weights import gguf as gguf_files
 from xverify.weights import gguf_steps, language, quantised, save_file, to_canonical
 from xverify.weights.allowances import GROUPED
-from xverify.weights.levels import LEVELS, NON_LINEAR
 from xverify.weights.stored import Stored
 
 gguf = pytest.importorskip("gguf")
 WEIGHTS = llama()
-STEPPED = tuple(kind for kind in gguf_steps.TYPES if kind not in GROUPED)
 TYPES = ("F16", "BF16", *STEPPED)
 
 
@@ -61,75 +60,6 @@ def test_a_right_file_of_every_type_is_equal_and_says_how_it_is_stored(diff, kin
     )
     assert f"blk.*.ffn_up.weight (2 tensors): {how}, compared with model.layers.*.mlp.up_proj.weight" in done.out
     assert "neighbours on the left, compared with model.layers.*.self_attn.k_proj.weight" in done.out
-
-
-@pytest.mark.parametrize("kind", STEPPED)
-def test_half_a_step_is_the_bound_of_every_value(kind):
-    """A value that is moved by a whole step is outside, and every value stands for a whole number of steps."""
-    right = WEIGHTS["model.layers.0.mlp.up_proj.weight"][:8]
-    data = encoded(right, kind)
-    steps = gguf_steps.steps(kind, data)
-    values = quantised.values(gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]), steps, kind)
-    exact = quantised.values(right, None)
-    assert not quantised.outside(values, exact).any()
-    step = values.step
-    edge = 2.0 * values.half if kind in LEVELS else 0.0 if kind in TERNARY else step
-    inside = (right > values.low + edge) & (right < values.high - edge)
-    assert inside.mean() > (0.3 if kind in ("Q2_K", "Q3_K") else 0.7)
-    for sign in (-1, 1):
-        assert quantised.outside(values.like(values.array + sign * 2.01 * values.half), exact)[inside].all()
-
-
-TERNARY = ("TQ1_0", "TQ2_0")
-
-
-def drawn(kind, rows=8):
-    """(bytes of a type in which every number is drawn, the values they stand for)."""
-    random, of = np.random.default_rng(3), gguf_steps.TYPES[kind]
-    data = random.integers(0, 256, (4 * rows, of.bytes), np.uint8)
-    scale = random.uniform(1e-3, 2e-3, (4 * rows, 1)).astype(np.float16)
-    if kind == "TQ2_0":
-        data &= ~(data >> 1 & data & 0x55)  # two bits do not stand for 3
-    if kind == "MXFP4":
-        data[:, 0] = random.integers(110, 130, 4 * rows)
-    elif kind == "IQ1_M":  # four bits each in the last four pairs of bytes
-        pieces = data[:, 48:].copy().view(np.uint16) & 0xFFF
-        four = np.stack([(scale.view(np.uint16)[:, 0] >> shift & 15) << 12 for shift in (0, 4, 8, 12)], 1)
-        data[:, 48:] = (pieces | four.astype(np.uint16)).view(np.uint8)
-    else:
-        places = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q2_K": (80, 82)}
-        places |= {"Q3_K": (108,), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,)}
-        for at in places.get(kind, (0,)):
-            data[:, at : at + 2] = scale.view(np.uint8)
-    return data.reshape(rows, -1), gguf.quants.dequantize(data.reshape(rows, -1), gguf.GGMLQuantizationType[kind])
-
-
-@pytest.mark.parametrize("kind", gguf_steps.TYPES)
-def test_every_value_is_one_that_its_block_can_have(kind):
-    """The ends of a range and the step are read from the same bytes as the values, which the package reads."""
-    data, array = drawn(kind)
-    values = quantised.values(array, gguf_steps.steps(kind, data), kind)
-    sure = values.step > 0
-    assert sure.mean() > 0.9
-    low, numbers = (each[sure] / values.step[sure] for each in (values.low, values.array))
-    if kind in LEVELS:
-        levels = LEVELS[kind]
-        below = np.abs(low - levels[0]) > 1e-3  # a scale below zero exchanges the ends
-        away = np.abs(np.where(below, -numbers, numbers)[:, None] - levels)
-        assert away.min(axis=1).max() < 1e-3
-        assert set(away.argmin(axis=1).tolist()) == set(range(len(levels)))
-        return
-    numbers = numbers - low
-    assert np.abs(numbers - np.rint(numbers)).max() < 2e-3
-    assert (round(numbers.min()), round(numbers.max())) == (
-        0,
-        gguf_steps.TYPES[kind].greatest - gguf_steps.TYPES[kind].least,
-    )
-
-
-def test_the_table_of_types_without_equal_steps_is_that_of_the_package():
-    assert gguf.quants.IQ4_NL.kvalues == NON_LINEAR
-    assert {2 * each for each in LEVELS["MXFP4"]} == set(gguf.quants.MXFP4.kvalues)
 
 
 @pytest.mark.parametrize("kind", GROUPED)
