@@ -16,7 +16,7 @@ from xverify.workload.declaration import declared
 from xverify.workload.options import RunSettings
 from xverify.workload.spec import zoo
 
-SUBJECTS = [subject for adapter in discovery.load_all().values() for subject in adapter.subjects()]
+SUBJECTS = [subject for adapter in discovery.computing().values() for subject in adapter.subjects()]
 # Sets what bash sets before it calls a completion, with words as bash breaks them.
 ASK = 'ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _xverify; echo "${COMPREPLY[*]}"; }\n'
 
