@@ -46,6 +46,7 @@ KINDS: dict[str, tuple[str, re.Pattern[bytes]]] = {
         ("junit", "JUnit report", r'\A<\?xml [^>]*>\s*<testsuites name="xverify"'),
         ("csv", "table", rf"\A(?:{'|'.join(_HEADS)})"),
         ("curve", "picture", rf"\A\x89PNG.*?Software\x00{GENERATOR}|\A<\?xml.*?<dc:title>{GENERATOR}</dc:title>"),
+        ("recorder", "recorder", r'\A"""Records the inputs, the outputs and the calls of the layers of a model'),
         ("weights", "file", r"(?!)"),  # they have no mark
     )
 }

@@ -269,6 +269,16 @@ def test_a_wrong_command_is_one_clear_line(recorded, xverify, words, says):
     assert len(done.err.strip().splitlines()) == 1
 
 
+def test_the_recorder_takes_no_file_of_the_user(here, xverify):
+    done = xverify("judge", "--recorder", "net.py")
+    assert (done.code, (here / "net.py").read_text()) == (2, NET)
+    assert "--recorder net.py exists, and is no recorder that xverify wrote; --force replaces it" in done.err
+    assert xverify("judge", "--recorder", RECORDER).code == 0
+    assert xverify("judge", "--recorder", RECORDER).code == 0  # an earlier one is replaced
+    done = xverify("judge", "--recorder", "absent/recorder.py")
+    assert (done.code, len(done.err.strip().splitlines())) == (2, 1), done.err
+
+
 def test_a_recording_that_fails_leaves_no_file_behind(here, recorded):
     text = RECORD.format(path="failed.safetensors", change="", settings="", items=":, :2")
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=here)

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from functools import partial
 from pathlib import Path
 
+from .. import writing
 from ..errors import UsageError
 from ..outputs import Output, check
 from ..report.options import Page, Tables
@@ -113,7 +113,8 @@ def _write_recorder(args: argparse.Namespace) -> int:
     if args.captures or args.reference is not None:
         raise UsageError("--recorder writes a file and judges nothing: leave the captures and --reference out")
     path = Path(args.recorder)
-    check([Output("--recorder", path)], [], args.force)
-    shutil.copyfile(RECORDER, path)
+    writing.check("--recorder", path)
+    check([Output("--recorder", path, "recorder")], [], args.force)
+    writing.write_text(RECORDER.read_text(encoding="utf-8"), path)
     print(f"{path} is written: copy it to the machine where the model runs; its first lines say how it is used")
     return 0
