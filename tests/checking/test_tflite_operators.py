@@ -24,13 +24,15 @@ random, L = np.random.default_rng(0), tf.keras.layers
 def drawn(*shape):
     return tf.constant((random.standard_normal(shape) * 0.5).astype("f"))
 
-def write(name, call, shape, whole=False):
+def write(name, call, shape, whole=None):
     function = tf.function(call, input_signature=[tf.TensorSpec(shape, tf.float32, name="x")], autograph=False)
     held = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], tf.Module())
     if whole:
-        held.optimizations = [tf.lite.Optimize.DEFAULT]
-        held.representative_dataset = lambda: ([random.standard_normal(shape).astype("f")] for _ in range(30))
+        held.optimizations, held.representative_dataset = [tf.lite.Optimize.DEFAULT], whole
     open(name + ".tflite", "wb").write(held.convert())
+
+def normal(shape):
+    return lambda: ([random.standard_normal(shape).astype("f")] for _ in range(30))
 
 def images():
     nn, raw = tf.nn, tf.raw_ops
@@ -96,8 +98,20 @@ def moves(symmetric=False):
         return out
     return call
 
+# A mean over images whose zero point is 0.43 steps of the output off a whole number.
+def means():
+    def call(x):
+        return {"mean": tf.reduce_mean(tf.nn.relu(x), [1, 2], keepdims=True)}
+    def cases():
+        for _ in range(10):
+            x = random.uniform(-1, 1, [2, 2, 2, 64]).astype("f")
+            x[0, :, :, 0] = [[4, 4], [0.5488, 0]]
+            yield [x]
+    write("means", call, [2, 2, 2, 64], cases)
+
 write("images", images(), [2, 10, 14, 4])
-write("whole", images(), [2, 10, 14, 4], True)
+write("whole", images(), [2, 10, 14, 4], normal([2, 10, 14, 4]))
+means()
 write("vectors", vectors(), [3, 4, 12])
 write("moves", moves(), [3, 4, 6])
 write("symmetric", moves(True), [3, 4, 6])
@@ -115,7 +129,7 @@ folded().save("folded.keras")
 for name, settings in {"folded": {}, "folded_slope": {"slope": 0.3}, "folded_scale": {"scale": 1.01}}.items():
     open(name + ".tflite", "wb").write(tf.lite.TFLiteConverter.from_keras_model(folded(**settings)).convert())
 """
-FILES = ("images", "vectors", "moves", "whole")
+FILES = ("images", "vectors", "moves", "whole", "means")
 # A runtime with a wrong kernel: it computes another file than the one that it is given, where one lies in the folder ``wrong``.
 PLUGIN = """
 from xverify.formats.tflite import Adapter as Right

@@ -17,7 +17,7 @@ from ..messages.pieces import ComputeValues
 from ..processes.worker import Worker
 from ..results.layers import Layers
 from ..verdict.layers import summarise
-from ..verdict.limits import INTEGER_STEP
+from ..verdict.limits import INTEGER_STEP, MEAN_STEP
 from .graph_worker import in_background
 from .subject import Opened
 
@@ -121,14 +121,14 @@ def judge_nodes(
         return None
     if left is not None and left <= 0:
         return Layers(known=nodes, subject=opened.label, stopped="--max-seconds left no time to check the nodes")
-    how = (opened.form.channels_last, 0.0 if opened.is_onnx else INTEGER_STEP)
+    kinds = opened.kinds
+    steps = {name: MEAN_STEP if kind == "MEAN" else INTEGER_STEP for name, kind in kinds.items()}
     try:
         with captured_nodes(opened, inputs, graphs, case, begun=begun) as found:
             values = found.file, str(inputs), case, str(found.folder), found.files
-            report = graphs.ask(ReplayGraph(*values, seed, found.data, *how))
+            report = graphs.ask(ReplayGraph(*values, seed, found.data, opened.form.channels_last, steps))
     except SubjectError as error:
         return Layers(known=nodes, subject=opened.label, stopped=f"the nodes could not be checked: {error}")
-    kinds = opened.kinds
     if kinds:  # other nodes of the graph are no operators of the file
         report = replace(
             report,

@@ -140,7 +140,7 @@ class ReplayGraph(Request[ReplayReport]):
 
     file: ONNX file. inputs, case: what the runtime computed on.
     folder, values: the folder and the files of ``NodesCaptured``.
-    data: the folder of the external data; "": that of the file. channels_last, step: see ``replay``.
+    data: the folder of the external data; "": that of the file. channels_last, steps: see ``replay``.
     """
 
     file: str
@@ -151,7 +151,7 @@ class ReplayGraph(Request[ReplayReport]):
     seed: int
     data: str = ""
     channels_last: bool = False
-    step: float = 0.0
+    steps: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

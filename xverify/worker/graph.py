@@ -184,7 +184,7 @@ class GraphWork(Group):
 
         graph, folder = self.graph_of(request.file, request.data), Path(request.folder)
         inputs, values = list(cases_of(request.inputs))[request.case], Files(folder, request.values)
-        report = replay(graph, inputs, values, request.seed, channels_last=request.channels_last, step=request.step)
+        report = replay(graph, inputs, values, request.seed, channels_last=request.channels_last, steps=request.steps)
         compared = Counter(finding.layer for finding in report.findings)
         return ReplayReport(
             findings=report.findings,

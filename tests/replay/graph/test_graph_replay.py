@@ -16,6 +16,7 @@ from xverify.replay.graph.judge.replay import replay  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
 from xverify.replay.graph.source import module_path, source  # noqa: E402
 from xverify.results.verdicts import Verdict  # noqa: E402
+from xverify.verdict.limits import MEAN_STEP  # noqa: E402
 
 
 def session(model, level):
@@ -130,7 +131,7 @@ def test_a_quantised_graph_is_equal_up_to_ties():
     assert {f.layer for f in report.findings if f.verdict == Verdict.DIFFERENT} == {"conv"}
 
 
-def test_one_step_more_is_right_beside_a_tie_only():
+def test_one_step_more_is_right_beside_a_tie_only_and_where_the_runtime_is_known_to_be_coarser():
     nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"], name="quantise")]
     written = [numpy_helper.from_array(np.float32(0.1), "scale"), numpy_helper.from_array(np.uint8(7), "zero")]
     values = [
@@ -141,8 +142,8 @@ def test_one_step_more_is_right_beside_a_tie_only():
     # 0.45 / 0.1 in float32 is 4.4999998, beside the tie at 4.5.
     x = {"x": np.float32([0.45, 0.46, 1.0])}
 
-    def finding(*steps):
-        return replay(graph, x, {"y": np.uint8(steps)}).findings[0]
+    def finding(*steps, **more):
+        return replay(graph, x, {"y": np.uint8(steps)}, **more).findings[0]
 
     assert finding(11, 12, 17).ratio == 0
     beside = finding(12, 12, 17)
@@ -151,6 +152,10 @@ def test_one_step_more_is_right_beside_a_tie_only():
     assert beside.max_abs == 1
     assert finding(11, 11, 17).verdict == Verdict.DIFFERENT
     assert finding(11, 12, 19).verdict == Verdict.DIFFERENT
+    coarse = {"steps": {"quantise": MEAN_STEP}}  # a mean of LiteRT, whose zero point is rounded
+    assert finding(11, 12, 18, **coarse).verdict == Verdict.EQUAL
+    assert finding(11, 12, 19, **coarse).verdict == Verdict.DRIFT
+    assert finding(11, 12, 35, **coarse).verdict == Verdict.DIFFERENT
 
 
 # -- decisions --------------------------------------------------------------------------------------------------------

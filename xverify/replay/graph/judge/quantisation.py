@@ -32,7 +32,7 @@ def judge_steps(
     """The finding on one output of a node that quantises.
 
     A value that differs from the nearest step counts by its distance from the tie, in units of the rounding of the arithmetic.
-    R and C are the largest of these; 0 when all values are the nearest ones. step: see ``replay``.
+    R and C are the largest of these; 0 when all values are the nearest ones. step: that of the node in ``steps`` of ``replay``.
     """
     steps, dtype = _unrounded(node, inputs, index, returned)
     if steps is None:

@@ -59,7 +59,7 @@ def replay(
     seed: int = 0,
     samples: int = SAMPLES,
     channels_last: bool = False,
-    step: float = 0.0,
+    steps: Mapping[str, float] | None = None,
 ) -> GraphReport:
     """Judge every node of a graph.
 
@@ -67,10 +67,10 @@ def replay(
     captured: name of a value -> the array that the runtime computed. It is asked for each name once, in the order of the file, so
         it may read arrays when they are needed.
     samples: number of perturbed evaluations of each node. channels_last: whether the channels of all images are the last axis.
-    step: what counts as the rounding of a quantised value beside that of floating-point arithmetic, in steps.
+    steps: name of a node -> what counts as the rounding of its quantised result beside that of floating-point arithmetic, in steps.
     """
     passes = [EXACT, *(Perturbed(Noise(seed + index)) for index in range(samples)), OWN]
-    replayed = _Replay(graph, captured, passes, channels_last, step)
+    replayed = _Replay(graph, captured, passes, channels_last, steps or {})
     replayed.run(graph, given(replayed, graph, inputs))
     return GraphReport(tuple(replayed.findings), replayed.compared, tuple(replayed.left_out), replayed.unsupported)
 
@@ -83,11 +83,11 @@ class _Replay(Evaluation):
         graph: Graph,
         captured: Mapping[str, Any],
         passes: Sequence[Pass],
-        channels_last: bool = False,
-        step: float = 0.0,
+        channels_last: bool,
+        steps: Mapping[str, float],
     ) -> None:
         super().__init__(passes)
-        self.graph, self.captured, self.channels_last, self.least_step = graph, captured, channels_last, step
+        self.graph, self.captured, self.channels_last, self.least_steps = graph, captured, channels_last, steps
         self.terms: dict[str, int] = {}  # value that was not captured -> the length of the sums behind it
         self.findings: list[Finding] = []
         self.left_out: list[str] = []
@@ -175,7 +175,8 @@ class _Replay(Evaluation):
             return place.identical(terms)
         quantised = (node.domain, node.op) in UNROUNDED or node.op == "DynamicQuantizeLinear"
         if quantised and not value.is_float:
-            return judge_steps(place, node, inputs, returned_value, index, returned, terms, self.least_step)
+            step = self.least_steps.get(node.name, 0.0)
+            return judge_steps(place, node, inputs, returned_value, index, returned, terms, step)
         if not value.is_float:
             same = np.array_equal(returned_value, value.exact)
             wrong = f"{int(np.sum(returned_value != value.exact))} of {returned_value.size} whole numbers differ"
