@@ -10,6 +10,7 @@ from typing import Any
 from .. import outputs
 from ..errors import UsageError
 from ..framework import reads
+from ..frameworks.capture.dumps import as_capture
 from ..frameworks.capture.file import Capture, joined, read
 from ..processes.space import owned_folder
 from ..progress import Listener
@@ -46,7 +47,8 @@ def judge(
 
     Raises UsageError for captures that cannot be judged, and NotWritten as ``xverify.run`` does.
 
-    captures: the file of one process, or those of all ranks of one run, each of which computed other items of the batch.
+    captures: the file of one process, or those of all ranks of one run, each of which computed other items of the batch; or a dump
+        of another tool, see ``as_capture``.
     reference: a model folder, a name of the zoo, or code in torch: ``torch=FILE.py:FUNCTION``.
     names: the table of names.toml that has the names of its layers and weights.
     settings: ``weights`` is a file with the weights that the model had; None takes those of the capture, or the folder's own.
@@ -58,11 +60,11 @@ def judge(
     made = [outputs.Output("--json", file, "json")] if file is not None else []
     files = [*(reads.of_file("CAPTURE", each) for each in captures), *reads.of_run([reference], SETTINGS, vars(asked))]
     outputs.check(made, files, force)
-    parts = [read(Path(each)) for each in captures]
-    for part in parts:
-        part.check()
     typed = Asked.of("judge", captures, asked, reference=reference, names=names)
     with owned_folder() as space:
+        parts = [read(as_capture(Path(each), space)) for each in captures]
+        for part in parts:
+            part.check()
         whole = len(parts) == 1 and parts[0].manifest["ranks"] == 1
         capture = parts[0] if whole else joined(parts, space / "joined.safetensors")
         folder = _folder(reference, capture, space)

@@ -127,13 +127,14 @@ class Capture:
     def described(self) -> str:
         """Where it was captured, for the report."""
         machine, environment = self.manifest["machine"], self.manifest["environment"]
-        device = environment.get("gpu") or machine.get("processor") or "an unknown processor"
+        device = environment.get("gpu") or machine.get("processor")
         version = ", ".join(f"{name} {environment[name]}" for name in VERSIONS if name in environment)
+        where = [f"captured on {device or 'an unknown processor'} with {version}"] if device or version else []
         on = [
             f"{says} {'on' if environment[name] else 'off'}" for name, says in SETTINGS.items() if name in environment
         ]
         note = [self.manifest["note"]] if self.manifest["note"] else []
-        return f"{self.path.name}: captured on {', '.join([f'{device} with {version}', *on, *note])}"
+        return f"{self.path.name}: {', '.join([*where, *on, *note])}"
 
 
 def read(path: Path) -> Capture:
