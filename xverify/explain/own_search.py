@@ -109,6 +109,8 @@ def _tried(mistake: Mistake, case: Case, deadline: Deadline, most: float) -> _Fi
             for number, taken in enumerate(
                 steps.drive(change=all_of(partial(with_variants, port.variants), mistake.change, port.given))
             ):
+                if mistake.difference and number < port.first:  # judged before, perhaps beside steps with variants
+                    continue
                 left = _left(mistake, taken, port, number)
                 if not math.isfinite(left):
                     return None

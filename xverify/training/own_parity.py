@@ -6,8 +6,9 @@ optimizers keep the state that their own steps before have left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,18 +23,17 @@ from ..reference.build import Prepared, ReferenceProcess
 from ..results.records import Check, Error, Training
 from ..results.training import OWN_STEP
 from ..results.verdicts import Verdict
-from ..verdict.limits import EQUAL_RHO
 from ..verdict.own_step import EXACT as EXACT_STATE
 from ..verdict.own_step import NOISE as NOISE_OF_STATE
 from ..verdict.own_step import START, state_file
 from ..weights import npz
-from ..weights.canonical import Array
-from .checks import MORE_ROUNDING, iterated_vectors
-from .compared import Compared, Coverage, rms, rounding_alone
+from .checks import iterated_vectors
+from .compared import Coverage, rms, rounding_alone
 from .conclusion import training_error
 from .learner import Learner
 from .own_exact import CLIP_EPS, NOISE, Beside, ExactSteps
 from .own_explain import explaining
+from .own_kinks import beyond_kinks, state_beyond_kinks
 from .own_made import Made, Weight, compare_gradients, of_parameters
 from .own_matching import Side
 from .own_reference import ReferenceSteps
@@ -54,7 +54,6 @@ from .step import Distance
 
 RANDOM = "its train_step is random: two runs from one state differ in {} by {:.2g}. {}"
 EPS_HAT = "eps-hat"  # a known difference of optimizers in every framework
-KINKS = 2.0  # times the growth of the rounding: a floor that grows by more shows activations that cross their kinks
 
 
 @dataclass(frozen=True)
@@ -212,9 +211,12 @@ class OwnStepParity(ReferenceSteps):
         if random:
             return [Check("update", number, Verdict.INVALID, says=random)]
         beside = self.changed.nearest(beside, self._variants(observed), observed.watched.variants)
+        if beside.exact.variants:  # a forward pass that comes after an update sees the changed weights
+            statistics = Weights.of(beside.made, True)
         held, follows = self._nearest_state(learner, observed, beside, held)
         if beside.weights.failing and made.truth.precision == FLOAT32:  # other noise crosses kinks by itself
-            beside = replace(beside, weights=self._beyond_kinks(beside.weights, number))
+            noise = self._noise_of_steps(lambda folder, each: folder / NOISE.format(each), number)
+            beside = replace(beside, weights=beyond_kinks(beside.weights, *noise))
         beside.weights.add(distance, coverage, rounding_alone(of_parameters(made.truth.gradient_sizes)))
         state.add(held)
         optimizer = self._of_given_gradients(learner, observed, made, beside.weights)
@@ -243,8 +245,9 @@ class OwnStepParity(ReferenceSteps):
             losses = replace(losses, says=f"{losses.says}; {said[0]}")
         checks = [losses, *checks] if losses_first(made, losses, update) else [*checks, losses]
         if statistics.every:
-            plain = replace(beside, exact=self.exact, rival=None)
-            found = judge_statistics(made, statistics, self._explain(learner, plain, statistics, []))
+            found = judge_statistics(
+                made, statistics, self._explain(learner, replace(beside, rival=None), statistics, [])
+            )
             # Batch norms in inference mode make all that follows wrong.
             checks = [found, *checks] if statistics.unchanged else [*checks, found]
         return checks
@@ -286,20 +289,22 @@ class OwnStepParity(ReferenceSteps):
     ) -> tuple[StateCompared, str]:
         """(the state beside steps with variants, where these explain what differs, and without what kinks explain; the variants).
 
-        beside: the update. A state that agrees with its variants does not name them again.
+        beside: the update. A state that agrees with its variants does not name them again. It may show one more, such as a clipping
+        that changes less than an update shows: its moments sum that up.
         """
         made, variants = beside.made, beside.exact.variants
-        every = [beside.exact] if variants else self.changed.with_variants(self.exact, self._variants(observed))
+        others = self.changed.with_variants(self.exact, self._variants(observed))
+        every = chain([beside.exact] if variants else (), others)
         follows = ""
         for exact in every if held.failing else ():
             other = compare_state(self._states(learner, observed, made, exact))
             if exact.explains(bool(other.failing), other.badness < held.badness):
-                held, follows = other, "" if variants else ", ".join(exact.variants)
+                held, follows = other, ", ".join(each for each in exact.variants if each not in variants)
             if not held.failing:
                 break
         if held.failing and made.truth.precision == FLOAT32:
-            coarse = npz.OnDisk(state_file(self.more_rounding() / NOISE_OF_STATE, made.number))
-            held = held.leaving(coarse, KINKS * MORE_ROUNDING)
+            noise = self._noise_of_steps(lambda folder, each: state_file(folder / NOISE_OF_STATE, each), made.number)
+            held = state_beyond_kinks(held, *noise)
         return held, follows
 
     def _explain(self, learner: Learner, beside: Beside, weights: Weights, said: list[str]) -> Explain:
@@ -340,17 +345,13 @@ class OwnStepParity(ReferenceSteps):
         return weights + list(held.apart(npz.OnDisk(state_file(_file(learner, "again"), number))))
         return ""
 
-    def _beyond_kinks(self, update: Weights, number: int) -> Weights:
-        """The weights without fault where activations that cross their kinks, such as the zero of a ReLU, explain all that differ.
-
-        These are then compared by the noise of more rounding.
-        """
-        noise = npz.OnDisk(self.more_rounding() / NOISE.format(number))
-        again = {each.name: _beside(each, noise) for each in update.failing}
-        if not all(each is not None and each.badness(EQUAL_RHO) <= 1 for each in again.values()):
-            return update
-        every = [replace(each, compared=again.get(each.name) or each.compared) for each in update.every]
-        return replace(update, every=every, failing=(), kinked=True)
+    def _noise_of_steps(
+        self, file: Callable[[Path, int], Path], number: int
+    ) -> tuple[list[npz.OnDisk], list[npz.OnDisk]]:
+        """The noise of each step up to this one, with more rounding and without. file: of a folder and a step."""
+        folders, steps = (self.more_rounding(), self.exact.folder), range(number + 1)
+        more, less = ([npz.OnDisk(file(each, step)) for step in steps] for each in folders)
+        return more, less
 
     def _states(self, learner: Learner, observed: OwnObserved, made: Made, steps: ExactSteps) -> States:
         """The state of a subject after a step beside the exact one."""
@@ -371,15 +372,6 @@ class OwnStepParity(ReferenceSteps):
             fused=made.fused_parameters,
             multiples=self._multiples[learner.label],
         )
-
-
-def _beside(weight: Weight, noise: Mapping[str, Array]) -> Compared | None:
-    """The change of a weight beside the noise of more rounding; None where that noise grows as smooth functions let it grow."""
-    if weight.parts != (weight.name,):
-        return None
-    coarse = Compared.of(weight.found - weight.after, weight.change, noise[f"noise/change/{weight.name}"])
-    fine, growth = weight.compared, KINKS * MORE_ROUNDING
-    return coarse if coarse.floor > growth * fine.floor or coarse.worst_share > growth * fine.worst_share else None
 
 
 def _file(learner: Learner, what: str) -> Path:

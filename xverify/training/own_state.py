@@ -207,16 +207,16 @@ class StateCompared:
             if apart > 0.1 * self.judged[path].residual:
                 yield path, apart
 
-    def leaving(self, coarse: Arrays, growth: float) -> StateCompared:
+    def leaving(self, coarse: Arrays, shows: Callable[[str], bool]) -> StateCompared:
         """The same without failing values where activations that cross their kinks explain all that differ.
 
-        coarse: the noise of more rounding. growth: by how much it must be larger than the noise to show such activations.
+        coarse: the noise of more rounding. shows: whether the value of a path shows such activations.
         """
         again: dict[str, Compared] = {}
         for pair in self.failing:
             path, values = _path(pair), self.states.values(pair)
-            fine, other = self.judged[path], replace(values, noise=np.asarray(coarse[path], np.float64)).compared()
-            if len(pair.right) > 1 or not other.floor > growth * fine.floor or other.badness(EQUAL_RHO) > 1:
+            other = replace(values, noise=np.asarray(coarse[path], np.float64)).compared()
+            if len(pair.right) > 1 or not shows(path) or other.badness(EQUAL_RHO) > 1:
                 return self
             again[path] = other
         return replace(self, judged={**self.judged, **again}, failing=())
