@@ -52,7 +52,8 @@ def add_arguments(parser: Parser) -> None:
         "captures",
         nargs="*",
         metavar="CAPTURE",
-        help="what xverify_recorder.py wrote: NAME.safetensors; of several ranks, all",
+        help="what xverify_recorder.py wrote: NAME.safetensors; of several ranks, all; or a dump of transformers' model debugger "
+        "(..._FULL_TENSORS.json), or golden logits (.jsonl)",
     )
     group.add_argument(
         "--reference", metavar="MODEL", help="a model folder, a model of the zoo, or torch=FILE.py:FUNCTION"
