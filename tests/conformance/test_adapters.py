@@ -30,7 +30,7 @@ REAL = [
     name for name, adapter in frameworks.load_all().items() if adapter.suffix == ".py" and not host.missing(adapter)
 ]
 # They run in an environment of their own, where there is one.
-APART = [name for name in ("flax", "jax", "keras-jax") if name not in REAL]
+APART = [name for name in ("flax", "jax", "keras-jax", "onnxruntime-web") if name not in REAL]
 
 
 def apart(name):
@@ -56,7 +56,14 @@ COUNTED = {
 ROUNDS = {("openvino", "default")}
 # The adapters of xverify itself, without those that XVERIFY_FRAMEWORKS adds.
 OWN = {path.parent.name.replace("_", "-") for path in Path(own_frameworks.__path__[0]).glob("*/adapter.py")}
-NO_FLOAT64 = ("onnxruntime", "keras-torch", "keras-jax", "openvino", "litert")  # they refuse to compute in it
+NO_FLOAT64 = (
+    "onnxruntime",
+    "onnxruntime-web",
+    "keras-torch",
+    "keras-jax",
+    "openvino",
+    "litert",
+)  # they refuse to compute in it
 MLP = find_model("mlp")
 KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")
 

@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from xverify.environments import interpreters
+from xverify.environments import interpreters, npm
 from xverify.environments import store as environments
 from xverify.framework import discovery as frameworks
 
@@ -52,6 +52,8 @@ def test_pins_contain_all_packages_that_their_frameworks_need(file):
     for python in pythons(file):
         pinned = versions(file, python)
         assert "numpy" in pinned
+        locked = npm.folder_of(file)
+        pinned |= npm.packages(locked) if locked else {}
         for adapter in served:
             assert set(adapter.needs) <= set(pinned), adapter.name
 

@@ -19,7 +19,7 @@ from ..errors import UsageError, XverifyError
 from ..host import kill_group
 from ..interpreter import module, program
 from ..progress import Listener
-from . import interpreters
+from . import interpreters, npm
 from .store import STAMP, Environment, digest, find, interpreter, pins, root
 
 try:
@@ -71,6 +71,8 @@ def _make(name: str, file: Path, packages: str, listener: Listener) -> Environme
     def step(doing: str, command: list[str]) -> str:
         return _step(name, doing, command, file.parent, listener)
 
+    locked = npm.folder_of(file)
+    installer = npm.program(name, locked) if locked else ""
     base = _base_interpreter(file, step)
     uv = shutil.which("uv")
     if uv is None:
@@ -87,9 +89,13 @@ def _make(name: str, file: Path, packages: str, listener: Listener) -> Environme
             install = [*pip, "install", "-r", str(file)]
         step(f"making {folder}", make)
         step(f"installing {packages} with {'uv' if uv else 'pip'} (minutes)", install)
+        if locked:
+            npm.prepare(locked, folder)
+            step(f"installing {', '.join(npm.wanted(locked))} with npm (minutes)", npm.command(installer, folder))
         content = json.loads(step("listing its packages", program(python, INSPECT, isolated=True)))
         _add_config(folder, Path(content["config"]))
-        stamp = {"name": name, "python": content["python"], "pins": digest(file), "packages": content["packages"]}
+        installed = {**content["packages"], **(npm.packages(locked) if locked else {})}
+        stamp = {"name": name, "python": content["python"], "pins": digest(file), "packages": installed}
         writing.write_text(json.dumps(stamp, indent=1) + "\n", folder / STAMP)
     environment = find(name)
     assert environment is not None

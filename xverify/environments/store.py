@@ -1,7 +1,8 @@
 """Finds environments, which are separate virtual environments for frameworks that cannot be installed beside the others.
 
 ``NAME.txt`` here, or beside an adapter in a folder of XVERIFY_FRAMEWORKS, pins the packages of the environment NAME in pip's
-format: numpy, the framework, and the packages that its model files and weights import. The environment is for the adapter called
+format: numpy, the framework, and the packages that its model files and weights import. A folder ``NAME`` beside it may hold a lock
+file of npm, whose packages are installed, too. The environment is for the adapter called
 NAME and for every adapter with ``isolated = "NAME"``. Environments are in the user's cache folder, or in XVERIFY_ENVIRONMENTS.
 
 An environment exists when its stamp does. The stamp is written last, so an interrupted creation leaves none.
@@ -22,7 +23,7 @@ from pathlib import Path
 from .. import host, installed, reading
 from ..framework import discovery as frameworks
 from ..framework.runner import Runner
-from . import interpreters
+from . import interpreters, npm
 
 STAMP = "xverify.json"
 
@@ -87,8 +88,10 @@ def pins_of(adapter: type[Runner]) -> Path | None:
 
 
 def digest(path: Path) -> str:
-    """``sha256:`` and the hash of all lines of pins that are no comments."""
-    lines = [line.strip() for line in reading.given(path).decode("utf-8").splitlines()]
+    """``sha256:`` and the hash of all lines of pins that are no comments, and of the lock file of npm, where there is one."""
+    folder = npm.folder_of(path)
+    files = [path, *([folder / npm.LOCK] if folder else [])]
+    lines = [line.strip() for file in files for line in reading.given(file).decode("utf-8").splitlines()]
     text = "\n".join(line for line in lines if line and not line.startswith("#"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 

@@ -15,7 +15,7 @@ from .. import host, reading
 from ..errors import UsageError, XverifyError
 from ..framework.runner import Runner
 from ..progress import Listener
-from . import create, store
+from . import create, npm, store
 from .store import Environment
 
 VERSION = re.compile(r"\d[\w.+!-]*", re.ASCII)
@@ -52,6 +52,11 @@ def interpreter(adapter: type[Runner], version: str, listener: Listener) -> str:
 
     Raises UsageError with the installer's reason when it cannot be installed, and XverifyError when no environment can be made.
     """
+    pins = store.pins_of(adapter)
+    if pins is not None and npm.folder_of(pins) is not None:
+        raise UsageError(
+            f"--on {_package(adapter)} takes no version: only the one of its environment is installed, with npm from a lock file"
+        )
     wanted, usual = _key(version), store.chosen(adapter)
     if (
         usual is None

@@ -6,7 +6,7 @@ Names and layout are *canonical* when they are torch's: ``layer1.0.conv1.weight`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +106,8 @@ class Runner:
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     # Whether a call returns computed outputs, so that timed blocks leave ``wait`` out. ``__init__`` may set it by the device.
     blocking: bool = False
+    # Whether another process computes, with a clock of its own that times the calls; see ``timed_pieces``.
+    times_itself: ClassVar[bool] = False
     # Whether layers take and return images as N,H,W,C.
     channels_last: ClassVar[bool] = False
     # Whether it has tensors without axes; where it has none, an output of shape (1,) stands for one.
@@ -233,6 +235,19 @@ class Runner:
 
     def release_memory(self) -> None:
         """Free memory that the framework keeps for later calls."""
+
+    def computes_in(self) -> int | None:
+        """The number of the process that computes, whose memory and use of cores are measured; None: this one."""
+        return None
+
+    def timed_pieces(
+        self, call: Callable[..., Any], cases: Sequence[tuple[Any, ...]], calls: int, count: int
+    ) -> tuple[tuple[float, ...], Any]:
+        """Time pieces, each of this number of calls on the cases in turn, where ``times_itself`` is set.
+
+        cases: the native inputs of each. count: of pieces. Returns the seconds of each piece, and the outputs of the last call.
+        """
+        raise NotImplementedError
 
     def graph_count(self, call: Callable[..., Any]) -> int | None:
         """The number of graphs that were traced or compiled for this callable; None when its mode makes no graphs."""

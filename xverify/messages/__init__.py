@@ -30,10 +30,12 @@ class Started:
 
     seconds: duration of the import.
     environment: versions, threads and all other settings that change numbers or speed.
+    process: the number of the process that computes, where it is none of the worker's own; None: the worker computes.
     """
 
     seconds: float
     environment: Json
+    process: int | None = None
 
 
 @dataclass(frozen=True)

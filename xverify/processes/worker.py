@@ -31,7 +31,7 @@ from .log import Log
 LONG_REQUEST = 32_000  # bytes; a shorter request always fits into the pipe, so that sending it cannot block
 LEAST = 20.0  # seconds that a request gets where it begins near or after the end of the whole command
 ATTEMPTS = 3  # number of attempts to start a process whose adapter asks for a restart
-_STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed, NoModel)}
+_STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed, NoModel, Crashed)}
 
 # Called about once a second while a worker works: (seconds so far, last line of its log).
 Beat = Callable[[float, str], None]
@@ -87,6 +87,7 @@ class Worker:
         self._launched: starting.Launched | None = None
         self._overdue: TimedOut | None = None  # the error of a request for which the process was killed
         self.version: str | None = None  # version of Python in the worker
+        self.computing: int | None = None  # the number of the process that computes for it, where there is one
         self.import_rss_mib: float | None = None
 
     @property
@@ -123,6 +124,7 @@ class Worker:
                 if not left or not self.wants_restart():
                     raise
                 self.close()
+        self.computing = started.process
         self.import_rss_mib = self.rss_mib()
         environment = {**started.environment, "python": self.version, "interpreter": self.python}
         return replace(started, environment=environment)
@@ -131,7 +133,7 @@ class Worker:
         command = worker_command(
             self.adapter, self.folder, self.threads, self.device, self.python, self.patient, allocator=self.allocator
         )
-        self.asked, self._overdue = 0, None
+        self.asked, self._overdue, self.computing = 0, None, None
         self.log, self._lines = Log(self.log.path), Lines()
         try:
             self.log.path.write_bytes(b"")
@@ -355,8 +357,8 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """The number of the process, which must have been started."""
-        return self._started[0].pid
+        """The number of the process that computes, which must have been started."""
+        return self.computing or self._started[0].pid
 
     @property
     def _started(self) -> tuple[subprocess.Popen[bytes] | Forked, Ending]:

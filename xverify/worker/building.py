@@ -56,7 +56,7 @@ class Building(Group):
                 raise NotInstalled(f"{error.name} is not installed in {sys.executable}") from None
             raise
         state.context = state.runner.inference
-        return Started(state.clock() - begun, state.runner.environment())
+        return Started(state.clock() - begun, state.runner.environment(), state.runner.computes_in())
 
     def build(self, request: Build) -> Built:
         """Build the model, and store the names and shapes of its weights."""

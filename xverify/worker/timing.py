@@ -28,6 +28,9 @@ def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
     """
     call, wait, clock, inputs = state.call, state.runner.wait, state.clock, state.cases[case]
     outputs: Any = ()
+    if state.runner.times_itself:
+        (seconds,), outputs = state.runner.timed_pieces(call, [inputs], calls, 1)
+        return seconds, outputs
     wait(())
     if state.runner.blocking:
         start = clock()
@@ -44,6 +47,8 @@ def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
 
 def time_pieces(state: State, calls: int, count: int) -> tuple[float, ...]:
     """Time this number of pieces, each of this number of calls on the cases in turn, without a pause between them."""
+    if state.runner.times_itself:
+        return state.runner.timed_pieces(state.call, state.cases, calls, count)[0]
     call, wait, clock, blocking = state.call, state.runner.wait, state.clock, state.runner.blocking
     cases = cycle(state.cases)
     wait(())

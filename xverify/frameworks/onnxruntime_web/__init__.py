@@ -1,0 +1,1 @@
+"""onnxruntime-web, the ONNX Runtime of browsers, in Node.js."""
