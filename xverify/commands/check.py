@@ -17,7 +17,7 @@ GROUP = "verify and time"
 EXAMPLE = """examples:
   xverify check model.onnx
       does ONNX Runtime compute what the file says?
-  xverify check model.onnx --on onnxruntime,openvino
+  xverify check model.onnx --on onnxruntime,openvino,onnxruntime-web:wasm
   xverify check model.onnx --on onnxruntime==1.20.1,onnxruntime==1.23.2
       which version is the first that differs? Environments are made for them
   xverify check model.onnx --sizes batch=1,2,7 seq=1,16,33

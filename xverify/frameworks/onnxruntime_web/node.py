@@ -1,6 +1,6 @@
 """The Node.js process that computes with onnxruntime-web, and its sessions, as a worker sees them.
 
-``session.mjs`` is the program of the process, and describes its messages. The process ends with the worker.
+``session.mjs`` is the program of the process, and ``graphs.mjs`` describes its messages. The process ends with the worker.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from xverify.errors import Crashed, NotInstalled, Unsupported
 from xverify.framework.runner import Array, Runner
 
 PACKAGE = "onnxruntime-web"
+CHROMIUM = ("chromium", "google-chrome", "chromium-browser")
 PROGRAM = Path(__file__).with_name("session.mjs")
 PREFIX = struct.Struct("<IQ")  # bytes of the header of a message, and of its data
 # Optimisation levels as ONNX Runtime names them in Python -> in JavaScript.
@@ -32,6 +33,7 @@ WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64
 DTYPES = frozenset(("bool", "float16", "float32", "float64", *WHOLE))
 # How the messages of its WebAssembly begin.
 BEGIN = re.compile(r"^(?:Can't create a session|failed to call \w+\(\))\. ERROR_CODE: \d+, ERROR_MESSAGE: ")
+PLACE = re.compile(r"/\S+/onnxruntime/core/\S+:\d+ .*?\) (?=\S)")  # a place in the source of ONNX Runtime
 END_SECONDS = 5  # in which a process whose pipe is closed has ended
 
 
@@ -59,27 +61,30 @@ class Node:
     """A process of Node.js.
 
     modules: the folder node_modules with onnxruntime-web. threads: their number.
-    Raises NotInstalled where Node.js or onnxruntime-web is missing.
+    webgpu: whether a page of a headless Chromium computes, with WebGPU; otherwise WebAssembly does, in this process.
+    Raises NotInstalled where Node.js, onnxruntime-web or Chromium is missing, and Unsupported for a browser without WebGPU.
     """
 
-    def __init__(self, modules: Path, threads: int) -> None:
+    def __init__(self, modules: Path, threads: int, webgpu: bool = False) -> None:
         program = shutil.which("node")
         if program is None:
             raise NotInstalled("no node is on the path, which runs onnxruntime-web; install Node.js 20 or newer")
         if not (modules / PACKAGE).is_dir():
             raise NotInstalled(f"{PACKAGE} is not in {modules}; type: xverify env create {PACKAGE}")
+        browser = [_chromium()] if webgpu else []
         requests, own = os.pipe()
         self.requests: BinaryIO = os.fdopen(own, "wb")
         own, replies = os.pipe()
         self.replies = os.fdopen(own, "rb")
-        command = [program, str(PROGRAM), str(modules), str(threads), str(requests), str(replies)]
+        command = [program, str(PROGRAM), str(modules), str(threads), str(requests), str(replies), *browser]
         # What onnxruntime-web prints belongs in the log of the worker, as its errors do.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(requests, replies))
         os.close(requests)
         os.close(replies)
         self.unused: list[int] = []
-        hello, _ = self._read("starting")
-        self.node, self.version, self.resolution = hello["node"], hello["version"], hello["resolution"]
+        self.hello, _ = self._read("starting")
+        if "error" in self.hello:
+            raise Unsupported(self.hello["error"])
 
     def open(self, source: Path | bytes, level: str, external: Mapping[str, Path]) -> Session:
         """A session of an ONNX file, or of a serialised ModelProto. Raises WebError.
@@ -112,7 +117,7 @@ class Node:
             raise self._ended(doing) from None
         reply, found = self._read(doing)
         if "error" in reply:
-            raise WebError(BEGIN.sub("", reply["error"]))
+            raise WebError(PLACE.sub("", BEGIN.sub("", reply["error"])))
         return reply, found
 
     def _read(self, doing: str) -> tuple[dict[str, Any], memoryview]:
@@ -214,6 +219,7 @@ class InNode(Runner):
     times_itself = True
     # The folder node_modules with onnxruntime-web.
     modules: ClassVar[Path] = Path(sys.prefix) / "node_modules"
+    webgpu: ClassVar[bool] = False
     threads: int
     # Number of threads -> the process that has as many.
     nodes: dict[int, Node]
@@ -226,7 +232,7 @@ class InNode(Runner):
     def node(self, threads: int) -> Node:
         """The process that has this number of threads."""
         if threads not in self.nodes:
-            self.nodes[threads] = Node(self.modules, threads)
+            self.nodes[threads] = Node(self.modules, threads, self.webgpu)
         return self.nodes[threads]
 
     def computes_in(self) -> int:
@@ -240,15 +246,30 @@ class InNode(Runner):
         return seconds, call.result(found)
 
     def environment(self) -> dict[str, object]:
-        node = self.node(self.threads)
+        hello = self.node(self.threads).hello
+        if self.webgpu:
+            browser = re.search(r"Chrom\w*/\S+", hello["browser"])
+            backend = {"backend": "webgpu", "adapter": hello["adapter"], "browser": browser[0] if browser else ""}
+        else:
+            backend = {"backend": "wasm"}
         return {
-            PACKAGE: node.version,
-            "node": node.node.removeprefix("v"),
-            "backend": "wasm",
+            PACKAGE: hello["version"],
+            "node": hello["node"].removeprefix("v"),
+            **backend,
             "threads": self.threads,
-            "clock": "performance.now of Node.js",
-            "clock_resolution_seconds": node.resolution,
+            "clock": f"performance.now of {'the browser' if self.webgpu else 'Node.js'}",
+            "clock_resolution_seconds": hello["resolution"],
         }
+
+
+def _chromium() -> str:
+    """The path of Chromium. Raises NotInstalled where there is none."""
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if found is None:
+        raise NotInstalled(
+            f"no {' or '.join(CHROMIUM)} is on the path, a page of which computes with WebGPU; install Chromium"
+        )
+    return found
 
 
 def _described(name: str, array: Array) -> dict[str, Any]:

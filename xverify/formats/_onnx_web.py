@@ -1,7 +1,8 @@
-"""ONNX files on onnxruntime-web, where ``--on onnxruntime-web:wasm`` asks for it."""
+"""What the formats of ONNX files share that run on onnxruntime-web."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from xverify.framework.modelfile import Natives
 from xverify.framework.runner import refuse_float64
 from xverify.frameworks.onnxruntime_web.node import PACKAGE, Call, InNode, Session
 
+DATA_TYPE = re.compile(r"unsupported data type: (\w+)")
 
-class Adapter(InNode, onnx.Adapter):
-    name = "onnx-web"
-    runtime = f"{PACKAGE}:wasm"
+
+class OnWeb(InNode, onnx.Adapter):
+    """The base class of these formats."""
+
     on_request = True
     extra = ""
     needs = {PACKAGE: "onnxruntime_web"}
@@ -47,4 +50,7 @@ class Adapter(InNode, onnx.Adapter):
 
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         kind, says = super().cause(error)
-        return (Unsupported if "unsupported data type" in says else kind), says
+        says = says.removesuffix("; see --trust for operator libraries")
+        if DATA_TYPE.search(says):
+            return Unsupported, DATA_TYPE.sub(rf"{PACKAGE} hands out no values of type \1 of ONNX", says)
+        return kind, says
