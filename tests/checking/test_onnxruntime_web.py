@@ -1,6 +1,7 @@
 """ONNX files and exports on onnxruntime-web in Node.js: right ones are EQUAL, and a wrong kernel is named."""
 
 import json
+import shutil
 
 import numpy as np
 import psutil
@@ -11,7 +12,18 @@ pytest.importorskip("onnx")
 
 import onnx
 from conftest import cli
-from helpers.web import KILLED, NEEDS_WEB, TICKING, WRONG_KERNEL, modules_with, plant
+from helpers.web import (
+    CHROMIUM,
+    KILLED,
+    LOST_IN_PAGE,
+    NEEDS_CHROMIUM,
+    NEEDS_WEB,
+    TICKING,
+    WRONG_IN_PAGE,
+    WRONG_KERNEL,
+    modules_with,
+    plant,
+)
 
 from xverify.framework import formats
 from xverify.messages import Block, Build, Pieces, Prepare
@@ -22,7 +34,16 @@ from xverify.weights import npz
 
 pytestmark = [pytest.mark.slow, NEEDS_WEB]
 
-WASM = "onnxruntime-web:wasm"
+WASM, WEBGPU = "onnxruntime-web:wasm", "onnxruntime-web:webgpu"
+
+# A browser that is not asked for the adapter that computes on the processor, and may not use a GPU.
+WITHOUT_WEBGPU = """#!/bin/sh
+for each do
+  shift
+  case "$each" in *webgpu*) ;; *) set -- "$@" "$each" ;; esac
+done
+exec {chromium} --disable-gpu "$@"
+"""
 
 
 def described(name, shape, kind=onnx.TensorProto.FLOAT):
@@ -76,14 +97,66 @@ def test_a_right_file_is_equal_at_every_node(tmp_path, file):
     assert web["speed"]["fps"] > 0
 
 
-def test_a_wrong_kernel_is_named(tmp_path, file, monkeypatch):
-    plant(tmp_path, monkeypatch, modules_with(tmp_path, WRONG_KERNEL, ("first", "Relu", "Tanh")))
+@NEEDS_CHROMIUM
+def test_a_right_file_is_equal_at_every_node_in_a_page(tmp_path, file):
+    done, [row] = rows(tmp_path, file, "--on", WEBGPU, "--time", "--rerun", 20, "--warmup", 2)
+    assert done.code == 0, done.out + done.err
+    assert row["error"]["verdict"] == "EQUAL"
+    assert (row["error"]["layers"]["compared"], row["error"]["layers"]["known"]) == (6, 6)
+    assert row["environment"]["clock"] == "performance.now of the browser"
+    assert "swiftshader" in row["environment"]["adapter"]
+    assert row["speed"]["fps"] > 0
+
+
+@pytest.mark.parametrize(
+    ("right", "program"),
+    [("onnx-wasm", WRONG_KERNEL), pytest.param("onnx-webgpu", WRONG_IN_PAGE, marks=NEEDS_CHROMIUM)],
+    ids=["wasm", "webgpu"],
+)
+def test_a_wrong_kernel_is_named(tmp_path, file, monkeypatch, right, program):
+    plant(tmp_path, monkeypatch, modules_with(tmp_path, program, ("first", "Relu", "Tanh")), right)
     done, [row] = rows(tmp_path, file, "--on", "wrongweb")
     error = row["error"]
     assert (done.code, error["verdict"]) == (1, "DIFFERENT"), done.out + done.err
     wrong = [each["layer"] for each in error["layers"]["layers"] if each["verdict"] in ("DRIFT", "DIFFERENT")]
     assert wrong == ["first"]
     assert "first" in error["reason"]
+
+
+@NEEDS_CHROMIUM
+def test_a_device_that_is_lost_is_a_row(tmp_path, file, monkeypatch):
+    plant(tmp_path, monkeypatch, modules_with(tmp_path, LOST_IN_PAGE), "onnx-webgpu")
+    done, [row] = rows(tmp_path, file, "--on", "wrongweb")
+    assert (done.code, row["status"]) == (3, "failed"), done.out + done.err
+    assert "the WebGPU device was lost" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "says"),
+    [
+        (None, "not-installed", "no chromium or google-chrome or chromium-browser is on the path"),
+        ("#!/bin/sh\nexit 7\n", "unsupported", "the browser ended (7)"),
+        pytest.param(
+            WITHOUT_WEBGPU,
+            "unsupported",
+            "this browser has no WebGPU adapter",
+            marks=NEEDS_CHROMIUM,
+        ),
+    ],
+    ids=["absent", "ends", "without"],
+)
+def test_a_browser_that_cannot_compute_is_one_line(tmp_path, file, monkeypatch, script, status, says):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "node").symlink_to(shutil.which("node"))
+    if script is not None:
+        (folder / "chromium").write_text(script.format(chromium=CHROMIUM))
+        (folder / "chromium").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    done, [row] = rows(tmp_path, file, "--on", WEBGPU)
+    assert (done.code, row["status"]) == (3, status), done.out + done.err
+    assert says in row["reason"]
+    assert "\n" not in row["reason"]
 
 
 def test_a_process_that_is_killed_is_a_row(tmp_path, file, monkeypatch):
@@ -168,7 +241,7 @@ def test_what_the_runtime_lacks_is_one_line(tmp_path, node, settings, says):
 @pytest.mark.parametrize(
     ("on", "says"),
     [
-        ("onnxruntime-web:webgl", f"--on takes openvino, {WASM}"),
+        ("onnxruntime-web:webgl", WEBGPU),
         (f"{WASM}==1.29.0", "--on onnxruntime-web takes no version"),
     ],
 )
