@@ -14,7 +14,15 @@ from xverify.framework.modelfile import Natives
 from xverify.framework.runner import refuse_float64
 from xverify.frameworks.onnxruntime_web.node import PACKAGE, Call, InNode, Session
 
-DATA_TYPE = re.compile(r"unsupported data type: (\w+)")
+# What onnxruntime-web says about dtypes and operators that it does not have -> what xverify says.
+UNSUPPORTED = (
+    (r"unsupported data type: (\w+)", rf"{PACKAGE} hands out no values of type \1 of ONNX"),
+    (r"Provider type for (\w+) node with name '.*' is not set", r"no kernel computes operator \1 with these dtypes"),
+    (
+        r"Program (\w+) requires f16 but the device does not",
+        r"operator \1 needs float16, which this WebGPU device lacks",
+    ),
+)
 
 
 class OnWeb(InNode, onnx.Adapter):
@@ -51,6 +59,8 @@ class OnWeb(InNode, onnx.Adapter):
     def cause(self, error: Exception) -> tuple[type[SubjectError], str]:
         kind, says = super().cause(error)
         says = says.removesuffix("; see --trust for operator libraries")
-        if DATA_TYPE.search(says):
-            return Unsupported, DATA_TYPE.sub(rf"{PACKAGE} hands out no values of type \1 of ONNX", says)
+        for pattern, ours in UNSUPPORTED:
+            match = re.search(pattern, says)
+            if match is not None:
+                return Unsupported, match.expand(ours)
         return kind, says

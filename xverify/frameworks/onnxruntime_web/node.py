@@ -66,11 +66,11 @@ class Node:
     """
 
     def __init__(self, modules: Path, threads: int, webgpu: bool = False) -> None:
+        if not (modules / PACKAGE).is_dir():
+            raise NotInstalled(f"{PACKAGE} is not in {modules}")
         program = shutil.which("node")
         if program is None:
-            raise NotInstalled("no node is on the path, which runs onnxruntime-web; install Node.js 20 or newer")
-        if not (modules / PACKAGE).is_dir():
-            raise NotInstalled(f"{PACKAGE} is not in {modules}; type: xverify env create {PACKAGE}")
+            raise NotInstalled(f"no node is on the path, which runs {PACKAGE}; install Node.js 20 or newer")
         browser = [_chromium()] if webgpu else []
         requests, own = os.pipe()
         self.requests: BinaryIO = os.fdopen(own, "wb")
