@@ -18,6 +18,7 @@ def wasm(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
 
 class Adapter(InNode, OnExport):
     name = "onnxruntime-web"
+    copies = 6.0  # three in Python, and three in Node.js
     needs = {PACKAGE: "onnxruntime_web"}
     isolated = PACKAGE
     modes = {"wasm": wasm}
