@@ -19,6 +19,7 @@ from helpers.web import (
     NEEDS_CHROMIUM,
     NEEDS_WEB,
     TICKING,
+    WEB,
     WRONG_IN_PAGE,
     WRONG_KERNEL,
     modules_with,
@@ -258,3 +259,13 @@ def test_a_run_judges_and_times_the_export(xverify):
     assert row["error"]["verdict"] == "EQUAL"
     assert row["error"]["layers"]["compared"] == row["error"]["layers"]["known"]
     assert row["speed"]["fps"] > 0
+
+
+def test_a_wrong_kernel_is_placed_in_its_layer(xverify, tmp_path, monkeypatch):
+    modules = modules_with(tmp_path, WRONG_KERNEL, ("/relu/Relu", "Relu", "Tanh"))
+    plugins = plant(tmp_path, monkeypatch, modules, WEB.name)
+    done = xverify("run", "mlp", "--subjects", "wrongweb:wasm", "--layers", "--no-timing", frameworks=plugins)
+    assert done.code == 1, done.out + done.err
+    error = done.row("wrongweb:wasm")["error"]
+    assert error["verdict"] == "DIFFERENT"
+    assert [each["layer"] for each in error["layers"]["layers"] if each["verdict"] == "DIFFERENT"] == ["relu"]

@@ -75,9 +75,9 @@ export const InferenceSession = {{ create }};
 """
 PLUGIN = """
 from pathlib import Path
-from xverify.framework import formats
+from xverify.framework import {kind}
 
-class Adapter(formats.load({right!r})):
+class Adapter({kind}.load({right!r})):
     name = runtime = "wrongweb"
     modules = Path({modules!r})
 """
@@ -102,8 +102,14 @@ def modules_with(folder, program, fault=()):
 
 
 def plant(folder, monkeypatch, modules, right="onnx-wasm"):
-    """Let ``--on wrongweb`` run ONNX files with these modules. right: the format without the fault."""
+    """Let ``--on wrongweb`` run ONNX files with these modules, or a subject ``wrongweb:wasm`` be computed with them.
+
+    right: the format, or the framework, without the fault. Returns the folder of the adapter.
+    """
     plugins = folder / "plugins"
     plugins.mkdir()
-    (plugins / "wrongweb.py").write_text(PLUGIN.format(right=right, modules=str(modules)))
-    monkeypatch.setenv("XVERIFY_FORMATS", str(plugins))
+    kind = "discovery" if right == WEB.name else "formats"
+    (plugins / "wrongweb.py").write_text(PLUGIN.format(kind=kind, right=right, modules=str(modules)))
+    if kind == "formats":
+        monkeypatch.setenv("XVERIFY_FORMATS", str(plugins))
+    return plugins
