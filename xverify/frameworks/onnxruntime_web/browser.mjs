@@ -3,11 +3,11 @@
 
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join, normalize } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { pack, PREFIX, sizes } from './graphs.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
@@ -46,7 +46,7 @@ if (!adapter) {
 
 // Start the server and the browser. Returns what the page says when it greets, and what answers a header and data.
 export async function startPage(modules, threads, chromium) {
-  const secret = randomBytes(16).toString('hex'); // another user of this machine does not know the address
+  const secret = randomBytes(16).toString('hex'); // no other user of this machine knows the address
   const dist = join(modules, 'onnxruntime-web', 'dist');
   let deliver; // resolves the promise of the next answer
   let waiting; // resolves that of the page's next question for a message, with the response to it
@@ -81,9 +81,11 @@ export async function startPage(modules, threads, chromium) {
 
   const profile = mkdtempSync(join(tmpdir(), 'chromium-'));
   const root = process.getuid?.() === 0 ? ['--no-sandbox'] : []; // Chromium refuses to start for root otherwise
-  const address = `http://127.0.0.1:${server.address().port}/${secret}/page.html`;
+  // Other users see the arguments of a process, and cannot read this folder.
+  const begin = join(profile, 'begin.html');
+  writeFileSync(begin, `<script>location = 'http://127.0.0.1:${server.address().port}/${secret}/page.html'</script>`);
   const greeting = next();
-  const browser = spawn(chromium, [...FLAGS, ...root, `--user-data-dir=${profile}`, address], { stdio: ['ignore', 2, 2] });
+  const browser = spawn(chromium, [...FLAGS, ...root, `--user-data-dir=${profile}`, pathToFileURL(begin).href], { stdio: ['ignore', 2, 2] });
   process.on('exit', () => browser.kill('SIGKILL'));
   const ended = new Promise((_, reject) => {
     browser.on('error', (error) => reject(new Error(`the browser cannot be started: ${error.message}`)));
