@@ -6,7 +6,19 @@ import pytest
 
 import xverify
 
-FRAMEWORKS = ("torch", "jittor", "jittor_utils", "tensorflow", "keras", "onnx", "onnxruntime", "jax", "flax", "paddle")
+FRAMEWORKS = (
+    "torch",
+    "jittor",
+    "jittor_utils",
+    "tensorflow",
+    "keras",
+    "onnx",
+    "onnxruntime",
+    "jax",
+    "flax",
+    "paddle",
+    "mlx",
+)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ REAL = [
     name for name, adapter in frameworks.load_all().items() if adapter.suffix == ".py" and not host.missing(adapter)
 ]
 # They run in an environment of their own, where there is one.
-APART = [name for name in ("flax", "jax", "keras-jax", "onnxruntime-web") if name not in REAL]
+APART = [name for name in ("flax", "jax", "keras-jax", "mlx", "onnxruntime-web") if name not in REAL]
 
 
 def apart(name):
@@ -42,7 +42,7 @@ def apart(name):
 
 
 # numpy has no file for the model of all layer kinds; ONNX Runtime's shapes are fixed by the export.
-RESHAPED = [*(name for name in REAL if name in ("torch", "jittor", "tensorflow")), apart("flax")]
+RESHAPED = [*(name for name in REAL if name in ("torch", "jittor", "tensorflow")), apart("flax"), apart("mlx")]
 # Modes that make graphs, and must report their number.
 COUNTED = {
     "torch": {"compile"},
@@ -51,6 +51,7 @@ COUNTED = {
     "jax": {"jit"},
     "keras-jax": {"jit"},
     "paddle": {"static"},
+    "mlx": {"compile"},
 }
 # Modes that may compute in a lower precision than float32.
 ROUNDS = {("openvino", "default")}
@@ -63,6 +64,7 @@ NO_FLOAT64 = (
     "keras-jax",
     "openvino",
     "litert",
+    "mlx",
 )  # they refuse to compute in it
 MLP = find_model("mlp")
 KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")

@@ -41,6 +41,8 @@ def differentiated(function, x):
     if name == "jax":
         import jax
         return jax.value_and_grad(function)(x)
+    if name == "mlx":
+        return framework.core.value_and_grad(function)(x)
     if name == "paddle":
         x.stop_gradient = False
     else:
@@ -59,7 +61,9 @@ print("FOUND " + json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("name", with_long(["torch", "keras-torch", "tensorflow", "jittor", "jax", "paddle"], "jittor"))
+@pytest.mark.parametrize(
+    "name", with_long(["torch", "keras-torch", "tensorflow", "jittor", "jax", "paddle", "mlx"], "jittor")
+)
 def test_named_losses_are_those_of_torch(name, tmp_path):
     adapter = load(name)
     if host.missing(adapter) and environments.chosen(adapter) is None:

@@ -69,7 +69,7 @@ def test_faults_are_planted_in_a_port_with_the_channels_last(scored, tmp_path):
 @pytest.mark.parametrize(
     "framework",
     [
-        *(runs(name) for name in ("flax", "paddle", "keras-jax")),
+        *(runs(name) for name in ("flax", "paddle", "mlx", "keras-jax")),
         *(runs(name, pytest.mark.long) for name in ("jittor", "keras-torch")),
     ],
 )
@@ -100,7 +100,7 @@ def test_an_unknown_port_is_refused(xverify):
 
 
 @pytest.mark.parametrize(
-    "framework", [runs(name) for name in ("flax", "jax", "paddle", "keras-jax", "keras-torch", "jittor")]
+    "framework", [runs(name) for name in ("flax", "jax", "paddle", "mlx", "keras-jax", "keras-torch", "jittor")]
 )
 @pytest.mark.long
 def test_mistakes_of_training_code_are_made_in_every_framework(scored, framework):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from xverify.framework.adapter import Array
+from xverify.framework.adding import Adding
 from xverify.framework.capture import TrainingRecorder
-from xverify.framework.structures import map_leaves, without_classes
+from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch
 from xverify.weights.flax_layout import NamedWeight, join
 
@@ -113,7 +114,7 @@ def captured_step(
     zeros = [jax.numpy.zeros_like(tensor) for tensor in recorder.tensors()]
 
     def loss(trained: Sequence[Any], zeros: Sequence[Any]) -> tuple[Any, Any]:
-        outputs, _ = function(trained, others, batch[:-1], record(_Adding(zeros)))
+        outputs, _ = function(trained, others, batch[:-1], record(Adding(zeros, _floats)))
         return loss_of(outputs, batch[-1]), without_classes(outputs)
 
     differentiated = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
@@ -122,29 +123,8 @@ def captured_step(
     return outputs, float(value), function.by_name(gradients)
 
 
-class _Adding:
-    """Adds one of these zeros to each tensor that a TrainingRecorder aliases, in the same order."""
+def _floats(tensor: Any) -> bool:
+    """Whether a tensor has floating-point numbers; a key of random numbers has none."""
+    import jax
 
-    def __init__(self, zeros: Iterable[Any]) -> None:
-        self.zeros = iter(zeros)
-
-    def enter(self, name: str, arguments: Any) -> tuple[None, Any]:
-        return None, self._added(arguments)
-
-    def leave(self, record: None, outputs: Any) -> Any:
-        return self._added(outputs)
-
-    def _added(self, values: Any) -> Any:
-        import jax
-
-        known: dict[int, Any] = {}
-
-        def change(value: Any) -> Any:
-            if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-                return value
-            if id(value) not in known:
-                real = jax.numpy.issubdtype(value.dtype, jax.numpy.floating)  # a key of random numbers is not
-                known[id(value)] = value + next(self.zeros) if real else value
-            return known[id(value)]
-
-        return map_leaves(values, change)
+    return bool(jax.numpy.issubdtype(tensor.dtype, jax.numpy.floating))
