@@ -123,7 +123,7 @@ class Adapter(Framework):
     def graph_count(self, call: Callable[..., Any]) -> int | None:
         if isinstance(call, Compiled):
             return call.graphs
-        owner = getattr(call, "__self__", None)  # of Learner.step
+        owner: Any = getattr(call, "__self__", None)  # of Learner.step
         return owner.graphs() if hasattr(owner, "graphs") else None
 
     def calibrate(self, model: Any, inputs: tuple[Any, ...]) -> None:
