@@ -31,7 +31,7 @@ from .log import Log
 LONG_REQUEST = 32_000  # bytes; a shorter request always fits into the pipe, so that sending it cannot block
 LEAST = 20.0  # seconds that a request gets where it begins near or after the end of the whole command
 ATTEMPTS = 3  # number of attempts to start a process whose adapter asks for a restart
-_STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed, NoModel, Crashed)}
+_STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed, NoModel)}
 
 # Called about once a second while a worker works: (seconds so far, last line of its log).
 Beat = Callable[[float, str], None]
@@ -234,7 +234,9 @@ class Worker:
         reply = self._reply(answered, request.reply_type, doing)
         if isinstance(reply, Refusal):
             hint = limits.hint(self.memory, reply.reason, kills=self._kills())
-            raise _STATUS.get(reply.status, Failed)(reply.reason + hint)
+            # The process that computes for the worker may end, and the worker goes on to say so.
+            ended = self.computing is not None and reply.status == Crashed.status
+            raise (Crashed if ended else _STATUS.get(reply.status, Failed))(reply.reason + hint)
         answer: ReplyType = reply
         return answer
 
