@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
+
+from .frames import chain, remark
 
 LONGEST = 600  # characters of a cause that a reason quotes
 
@@ -45,12 +46,15 @@ GENERATED = ("<", "__autograph_generated_file")  # beginnings of the names of fi
 
 
 def reason(error: BaseException, folder: Path | None = None) -> str:
-    """The kind of an error, its cause, and the place in the user's code, in one line. folder: the model folder."""
+    """The kind of an error, its cause, the place in the user's code, and what its frames tell, in one line.
+
+    folder: the model folder.
+    """
     text = described(error)
     cause = error.__cause__
     if cause is not None and described(cause).partition(": ")[2] not in NOISE.sub("", str(error)):
         text += f", caused by {described(cause)}"
-    return text + place(error, folder)
+    return "; ".join(filter(None, (text + place(error, folder), remark(error))))
 
 
 def described(error: BaseException) -> str:
@@ -101,7 +105,7 @@ def place(error: BaseException, folder: Path | None = None) -> str:
 
     A line that the text of the error names comes first: code that a framework traces or compiles is not in the traceback.
     """
-    for each in _chain(error):
+    for each in chain(error):
         told = [(found[1], int(found[2])) for found in FRAME.finditer(str(each))]
         raised = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(each.__traceback__)]
         if isinstance(each, SyntaxError) and each.filename:
@@ -110,14 +114,6 @@ def place(error: BaseException, folder: Path | None = None) -> str:
             if _is_users(Path(file), folder):
                 return f" ({file}:{line})"
     return ""
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that it was raised from or while they were handled."""
-    current: BaseException | None = error
-    while current is not None:
-        yield current
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
 
 
 def _is_users(file: Path, folder: Path | None) -> bool:
