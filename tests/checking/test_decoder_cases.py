@@ -8,7 +8,7 @@ from helpers.decoderfiles import changed, exported
 from helpers.languagefiles import grouped
 
 from xverify.checking.cases import make, settle
-from xverify.checking.decoder_cases import widened
+from xverify.checking.decoder_cases import misfit, widened
 from xverify.framework.modelfile import Tensor
 
 TOKENS = Tensor("input_ids", ("batch", "tokens"), "int64")
@@ -48,6 +48,40 @@ def test_positions_go_on_from_the_cache_and_leave_padding_out():
 def test_shapes_of_the_user_come_first():
     _, shapes, _ = drawn(TOKENS, MASK, PLACES, PAST, input_ids=(3, 1), **{"past_key_values.0.key": (3, 2, 5, 12)})
     assert (shapes["attention_mask"], shapes["position_ids"]) == ((3, 6), (3, 1))
+
+
+def test_shape_of_any_tensor_of_the_cache_is_that_of_all():
+    other = Tensor("past_key_values.0.value", ("batch", 2, "past_length", 12), "float32")
+    _, shapes, _ = drawn(TOKENS, MASK, PLACES, PAST, other, **{other.name: (3, 2, 5, 12)})
+    assert (shapes["past_key_values.0.key"], shapes["attention_mask"]) == ((3, 2, 5, 12), (3, 13))
+
+
+def test_cache_of_eight_bits_is_one():
+    _, shapes, notes = drawn(TOKENS, MASK, Tensor("past.0", ("batch", 2, "past_length", 12), "int8"))
+    assert (shapes["attention_mask"], shapes["past.0"]) == ((2, 16), (2, 2, 8, 12))
+    assert "8 tokens in the cache (past.0)" in notes[0]
+
+
+RIGHT = {
+    "input_ids": (2, 8), "attention_mask": (2, 16), "position_ids": (2, 8), "past.0": (2, 2, 8, 12), "past.1": (2, 2, 8, 12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "says"),
+    [
+        ("past.1", (2, 2, 8, 12), ""),
+        ("past.1", (2, 2, 5, 12), "past.1 holds 5 tokens, and past.0 8"),
+        ("past.1", (1, 2, 8, 12), "past.1 has 1 rows, and input_ids 2"),
+        ("attention_mask", (2, 10), "attention_mask has 10 tokens, and needs 16"),
+        ("position_ids", (2, 4), "position_ids has 4 tokens, and needs 8"),
+    ],
+)
+def test_input_that_does_not_fit_the_others_is_named(name, shape, says):
+    caches = [Tensor(f"past.{number}", PAST.shape, "float32") for number in range(2)]
+    found = misfit([TOKENS, MASK, PLACES, *caches], RIGHT | {name: shape})
+    assert found.startswith(says)
+    assert bool(found) == bool(says)
 
 
 def test_a_single_token_may_follow_the_cache():

@@ -15,6 +15,7 @@ from ..workload import probe
 BEFORE, TOKENS = 8, 8  # tokens in the cache, and after them
 PADDED_MASK, PLACES, TRUE = "mask of a decoder", "positions of a decoder", "use of a cache"  # kinds of inputs
 KINDS = (PADDED_MASK, PLACES, TRUE)
+KEPT_IN = ("float", "bfloat16", "int8", "uint8")  # beginnings of the types of a tensor of a cache
 MOST_PADDING = 0.5  # share of the tokens in the cache; the first ones of a row are padding
 
 
@@ -69,6 +70,10 @@ def fitted(
     if not past or not tokens:
         return list(tensors), None
     first, axis = next(iter(past.items()))
+    open_axis = (by_name[first].shape or ())[axis]
+    alike = [name for name, place in past.items() if (by_name[name].shape or ())[place] == open_axis]
+    first = next((name for name in alike if name in shapes), first)
+    axis = past[first]
     before = _size(by_name[first], axis, shapes, BEFORE)
     count = _size(by_name[tokens], 1, shapes, new)
     sizes = {tokens: (1, count), positions: (1, count), mask: (1, before + count)}
@@ -79,6 +84,33 @@ def fitted(
     total = _size(next((each for each in found if each.name == mask), by_name[tokens]), 1, shapes, before + count)
     fits = not mask or total == before + count
     return found, Decoding(tokens, before, count, mask if fits else "", positions, uses, tuple(past))
+
+
+def misfit(tensors: Sequence[Tensor], shapes: Mapping[str, Sequence[int | str | None] | None]) -> str:
+    """A sentence on the first input of a decoder whose size does not fit that of another one; "" where all fit.
+
+    tensors: the inputs of the file. shapes: input -> the shape that it is given.
+    """
+    _, decoder = fitted(tensors, {})
+    if decoder is None:
+        return ""
+    by_name = {each.name: each for each in tensors}
+    axes = {name: axis for name in decoder.past for axis in _tokens_axis(by_name[name])}
+    first, tokens = decoder.past[0], decoder.tokens
+    before, (rows, count) = (shapes[first] or ())[axes[first]], (shapes[tokens] or ())[:2]
+    for name, axis in axes.items():
+        own, declared = shapes[name] or (), by_name[name].shape or ()
+        if declared[axis] == (by_name[first].shape or ())[axes[first]] and own[axis] != before:
+            return f"{name} holds {own[axis]} tokens, and {first} {before}: the tensors of a cache hold equally many"
+        batch = (by_name[tokens].shape or ())[0]
+        held = own[declared.index(batch) if batch in declared else 0]
+        if held != rows:
+            return f"{name} has {held} rows, and {tokens} {rows}: a row is a sequence"
+    for name, width in ((decoder.mask, int(before or 0) + int(count or 0)), (decoder.positions, count)):
+        if name and (shapes[name] or (width,))[-1] != width:
+            says = f"there are {before} tokens in the cache and {count} after them"
+            return f"{name} has {(shapes[name] or ())[-1]} tokens, and needs {width}: {says}"
+    return ""
 
 
 def widened(tensors: Sequence[Tensor], widths: Mapping[str, int]) -> list[Tensor]:
@@ -105,7 +137,7 @@ def values(kind: str, shape: tuple[int, ...], before: int, padded: bool, seed: i
 
 def _tokens_axis(tensor: Tensor) -> Iterator[int]:
     """The axis of tokens of a tensor of a cache; none of another input."""
-    if not tensor.dtype.startswith(("float", "bfloat16")) or not OF_CACHE & set(words(tensor.name)):
+    if not tensor.dtype.startswith(KEPT_IN) or not OF_CACHE & set(words(tensor.name)):
         return
     opened = [axis for axis, size in enumerate(tensor.shape or ()) if axis and not isinstance(size, int)]
     named = [axis for axis in opened if OF_TOKENS.search(str(tensor.shape[axis] or ""))] if tensor.shape else []

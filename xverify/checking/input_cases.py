@@ -16,7 +16,7 @@ from . import cases as cases_module
 from . import sequence
 from .arrays import check_fits, load
 from .computing import FIRST, Cases, Computed, compute_alone, sized
-from .decoder_cases import TOKENS
+from .decoder_cases import TOKENS, misfit
 from .options import CheckSettings
 from .subject import Opened
 
@@ -132,7 +132,13 @@ def guess_cases(
         return cases, _computed(opened, cases, settings)
     except Failed as error:
         failure = error
-    guesses = [note.rpartition(cases_module.GUESSED)[2] for note in cases.notes if cases_module.GUESSED in note]
+    shapes = {each.name: each.shape for each in cases.tensors}
+    unfit = misfit(tensors, shapes) if all(each.name in shapes for each in tensors) else ""
+    if unfit:
+        option = f"--inputs {settings.inputs}" if settings.inputs is not None else "--shape"
+        raise UsageError(f"{option}: {unfit}")
+    chosen = f"chosen: {cases_module.GUESSED}"
+    guesses = [note.rpartition(chosen)[2] for note in cases.notes if chosen in note]
     if not guesses:
         raise failure
     # Some files of decoders take several tokens behind a cache for one sequence only, and some take a single token there.
@@ -143,9 +149,9 @@ def guess_cases(
         other = make_cases(tensors, vocabulary, settings, size, counts, batch, ranges, tokens)
         with suppress(Failed):
             return other, _computed(opened, other, settings)
-    shapes = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)
+    tried = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)
     raise Failed(
-        f"{failure}. The file leaves sizes open: {shapes} was tried first, then other sizes; give sizes that fit with --shape"
+        f"{failure}. The file leaves sizes open: {tried} was tried first, then other sizes; give sizes that fit with --shape"
     )
 
 
