@@ -192,7 +192,7 @@ def judge_fault(row: Row, fault: Fault) -> tuple[Counter[str], list[str]]:
         return counts + Counter(missed=1), ["missed"]
     if fault.way == LAYERS:
         placed = bool(re.search(fault.at, layer.layer if layer else first.place))
-        told = "; ".join(filter(None, (layer.explanation, layer.glue))) if layer else ""
+        told = "; ".join(filter(None, (*((layer.explanation, layer.glue) if layer else ()), first.explanation)))
     else:
         placed = first.step is not None and bool(re.search(fault.way, first.name) and re.search(fault.at, first.place))
         told = first.explanation

@@ -197,6 +197,11 @@ CAUSES = {
         (0, "steps", "positions began at 0 in every call"),
         (3, "steps", "the cache held keys that are not rotated"),
     ],
+    "mixtral": [
+        (0, "full pass", "every token went to one expert less"),
+        (1, "full pass", "the weights of the chosen experts did not add up to 1"),
+        (2, "full pass", "the chosen experts had each other's weights, the best one the smallest"),
+    ],
     "gpt2": [(4, "sequences reordered", "the cache did not change places with the sequences")],
 }
 

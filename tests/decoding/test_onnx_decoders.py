@@ -1,9 +1,10 @@
 """Decoders on ONNX Runtime and OpenVINO: exports and files are EQUAL in every way, and faults in files are found at their node."""
 
 import json
+import shutil
 
 import pytest
-from helpers.decoderfiles import FAMILIES, changed, exported
+from helpers.decoderfiles import FAMILIES, changed, exported, renamed
 from helpers.decoders import LLAMA, checks, folder
 
 WAYS = [
@@ -124,6 +125,80 @@ def test_fault_in_a_file_is_found_on_openvino(tmp_path, xverify, file):
     assert (checks(row)[way]["verdict"], checks(row)[way]["place"]) == ("DIFFERENT", f"node `{node}`")
     assert cause in checks(row)[way]["explanation"]
     assert checks(row)["full pass"]["verdict"] == "EQUAL"
+
+
+@pytest.mark.slow
+def test_cache_in_another_precision_is_told(tmp_path, xverify, file):
+    ended, row = of_file(xverify, changed(file, "narrow"), tmp_path / "result.json")
+    assert ended.code == 1
+    assert checks(row)["steps"]["verdict"] == "DIFFERENT"
+    told = checks(row)["steps"]["says"]
+    assert "as if the cache was rounded to float16; the cache holds float16, and the graph returns float32" in told
+
+
+@pytest.mark.slow
+def test_cache_of_more_sequences_is_told(tmp_path, xverify, file):
+    ended, row = of_file(xverify, changed(file, "doubled"), tmp_path / "result.json")
+    assert ended.code == 1
+    says = "after 1 tokens of 3 sequences, present.0 has shape (6, 2, 1, 12), and past.0 needs (3, 2, 1, 12)"
+    assert (checks(row)["steps"]["verdict"], checks(row)["steps"]["says"]) == ("INVALID", says)
+    assert checks(row)["full pass"]["verdict"] == "EQUAL"
+
+
+@pytest.mark.slow
+def test_operator_without_float64_leaves_the_places_before_it(tmp_path, xverify, file):
+    ended, row = of_file(xverify, changed(file, "unknown"), tmp_path / "result.json")
+    assert ended.code == 1
+    assert checks(row)["full pass"]["verdict"] == "EQUAL"
+    assert checks(row)["steps"]["place"] == "node `/model/rotary_emb/Cast`"
+
+
+def paired(path, cache):
+    """The folder of Llama with the pairs of a cache in its spec."""
+    shutil.copytree(FAMILIES / "llama", path)
+    spec = path / "spec.py"
+    spec.write_text(spec.read_text().replace("ModelSpec(\n", f"ModelSpec(\n    cache={cache},\n"))
+    return path
+
+
+@pytest.mark.slow
+def test_cache_whose_names_say_nothing_is_paired_by_the_spec(tmp_path, xverify):
+    file = exported(tmp_path)
+    cache, weights = renamed(file), ("--weights", str(file.with_name("weights.pt")))
+    ended, row = decode(xverify, FAMILIES / "llama", tmp_path / "without.json", f"port={file}", *weights)
+    assert ended.code == 3
+    assert "or name the pairs with cache={INPUT: OUTPUT} in the spec" in row["reason"]
+    ended, row = decode(xverify, paired(tmp_path / "right", cache), tmp_path / "right.json", f"port={file}", *weights)
+    assert ended.code == 0, ended.out
+    assert {checks(row)[name]["verdict"] for name in WAYS} == {"EQUAL"}
+    crossed = dict(zip(cache, [*cache.values()][2:] + [*cache.values()][:2]))
+    ended, row = decode(xverify, paired(tmp_path / "wrong", crossed), tmp_path / "wrong.json", f"port={file}", *weights)
+    assert ended.code == 1
+    assert checks(row)["steps"]["verdict"] == "DIFFERENT"
+    assert checks(row)["full pass"]["verdict"] == "EQUAL"
+
+
+@pytest.mark.parametrize(
+    ("cache", "says"),
+    [
+        ({"helt": "made"}, "input 'helt', and a.onnx has no such input; did you mean 'held'? Its inputs: ids, held"),
+        ({"held": "mode"}, "output 'mode', and a.onnx has no such output; did you mean 'made'? Its outputs: logits, made"),
+        ({"held": "made", "ids": "made"}, "cache gives the output 'made' to two inputs"),
+        (["held"], "cache is ['held']: write a mapping, e.g. cache={'k0': 'k0_out'}"),
+    ],
+)  # fmt: skip
+def test_wrong_names_of_a_cache_are_told_in_one_line(tmp_path, xverify, cache, says):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("torch")
+    inputs, outputs = (
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in names]
+        for names in (("ids", "held"), ("logits", "made"))
+    )
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "empty", inputs, outputs)), tmp_path / "a.onnx")
+    subject = f"port={tmp_path / 'a.onnx'}"
+    ended, row = decode(xverify, paired(tmp_path / "m", cache), tmp_path / "r.json", subject, "--weights", "own")
+    assert (ended.code, row) == (2, None)
+    assert says in ended.err
 
 
 @pytest.mark.slow

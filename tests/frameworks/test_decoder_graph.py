@@ -12,17 +12,17 @@ TOKENS = ("input_ids", INT, ["batch", "tokens"])
 PAST = ["batch", 2, "past", 12]
 
 
-def graph(inputs, outputs):
+def graph(inputs, outputs, kind=FLOAT):
     return helper.make_graph(
         [],
         "decoder",
         [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in inputs],
-        [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
+        [helper.make_tensor_value_info(name, kind, None) for name in outputs],
     )
 
 
-def found(inputs, outputs, names=("input_ids",)):
-    return decoder_graph(graph(inputs, outputs), names, helper.tensor_dtype_to_np_dtype)
+def found(inputs, outputs, names=("input_ids",), kind=FLOAT, cache=()):
+    return decoder_graph(graph(inputs, outputs, kind), names, helper.tensor_dtype_to_np_dtype, dict(cache))
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,37 @@ def test_graph_with_an_input_of_no_known_meaning_is_unsupported():
 def test_cache_of_a_fixed_length_or_of_an_unknown_size_is_unsupported(shape):
     with pytest.raises(Unsupported, match=r"past\.0.*open axis of tokens, and fixed sizes of all others"):
         found([TOKENS, ("past.0", FLOAT, shape)], ["logits", "present.0"])
+
+
+def test_pairs_of_the_spec_come_before_names():
+    inputs = [TOKENS, ("mask", FLOAT, PAST), ("v", FLOAT, PAST), ("past.0", FLOAT, PAST)]
+    decoder = found(inputs, ["k_next", "logits", "present.0", "v_next"], cache={"mask": "k_next", "v": "v_next"})
+    assert [(each.given, each.returned) for each in decoder.past] == [
+        ("mask", "k_next"), ("v", "v_next"), ("past.0", "present.0"),
+    ]  # fmt: skip
+    assert (decoder.output, decoder.mask) == ("logits", "")
+    with pytest.raises(Unsupported, match="name the pairs with cache="):
+        found(inputs, ["k_next", "logits", "present.0", "v_next"])
+
+
+def test_tensor_of_another_type_than_the_next_call_takes_is_refused():
+    assert found([TOKENS, ("past.0", TensorProto.FLOAT16, PAST)], ["logits", "present.0"], kind=TensorProto.FLOAT16)
+    with pytest.raises(Unsupported, match=r"present\.0 as float32, and takes it as int8 at the next call, as past\.0"):
+        found([TOKENS, ("past.0", TensorProto.INT8, PAST)], ["logits", "present.0"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "says", "unusable"),
+    [
+        ((3, 2, 5, 12), "", False),
+        ((3, 2, 4, 12), "present.0 has shape (3, 2, 4, 12), and past.0 needs (3, 2, 5, 12)", False),
+        ((3, 2, 6, 12), "present.0 has shape (3, 2, 6, 12), and past.0 needs (3, 2, 5, 12)", True),
+        ((6, 2, 5, 12), "present.0 has shape (6, 2, 5, 12), and past.0 needs (3, 2, 5, 12)", True),
+        ((3, 5, 12), "present.0 has shape (3, 5, 12), and past.0 needs (3, 2, 5, 12)", True),
+    ],
+)
+def test_cache_of_another_shape_is_told(shape, says, unusable):
+    decoder = found([TOKENS, ("past.0", FLOAT, PAST)], ["logits", "present.0"])
+    told, broken = decoder.misshaped({"past.0": np.zeros(shape)}, 3, 5)
+    assert told == (f"after 5 tokens of 3 sequences, {says}" if says else "")
+    assert broken is unusable

@@ -51,6 +51,8 @@ def changed(file: Path, fault: str) -> Path:
 
     model = onnx.load(file)
     FAULTS[fault](model.graph)
+    if any(node.domain == "com.microsoft" for node in model.graph.node):
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     onnx.checker.check_model(model)
     target = file.with_name("wrong.onnx")
     onnx.save(model, target)
@@ -219,7 +221,57 @@ def _base(graph):
     rates[0].t.CopyFrom(numpy_helper.from_array(array ** np.float32(0.9)))
 
 
+def _narrow(graph):
+    """The cache is kept in float16."""
+    from onnx import TensorProto, helper
+
+    for each in [*graph.input, *graph.output]:
+        if each.name.startswith(("past.", "present.")):
+            each.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for name in [each.name for each in graph.input if each.name.startswith("past.")]:
+        _before(graph, name, helper.make_node("Cast", [name], [f"wide_{name}"], f"wide_{name}", to=TensorProto.FLOAT))
+    for name in [each.name for each in graph.output if each.name.startswith("present.")]:
+        _after(
+            graph, name, helper.make_node("Cast", [f"true_{name}"], [name], f"narrow_{name}", to=TensorProto.FLOAT16)
+        )
+
+
+def _doubled(graph):
+    """The keys of the first layer that are returned have every sequence twice."""
+    from onnx import helper
+
+    _after(graph, "present.0", helper.make_node("Concat", ["true_present.0"] * 2, ["present.0"], "doubled", axis=0))
+
+
+def _unknown(graph):
+    """An operator without float64 stands before the last layer, and positions after a cache are one too large."""
+    from onnx import helper
+
+    _late(graph)
+    node = next(each for each in graph.node if each.name == "/model/layers.0/mlp/down_proj/MatMul")
+    made, node.output[0] = node.output[0], "unknown"
+    unknown = helper.make_node("SampleOp", ["unknown"], [made], "unknown", domain="com.microsoft")
+    graph.node.insert(list(graph.node).index(node) + 1, unknown)
+
+
+def renamed(file: Path) -> dict[str, str]:
+    """Give the tensors of a file's cache names that say nothing, in place. Returns the pairs of input and output."""
+    import onnx
+
+    model = onnx.load(file)
+    count = sum(each.name.startswith("past.") for each in model.graph.input)
+    names = {f"past.{i}": f"held_{i}" for i in range(count)} | {f"present.{i}": f"made_{i}" for i in range(count)}
+    for each in [*model.graph.input, *model.graph.output]:
+        each.name = names.get(each.name, each.name)
+    for node in model.graph.node:
+        for texts in (node.input, node.output):
+            texts[:] = [names.get(each, each) for each in texts]
+    onnx.save(model, file)
+    return {f"held_{i}": f"made_{i}" for i in range(count)}
+
+
 FAULTS = {
     "late": _late, "padded": _padded, "unmasked": _unmasked, "other row": _other_row, "other states": _other_states,
-    "stale": _stale, "base": _base,
+    "stale": _stale, "base": _base, "narrow": _narrow, "doubled": _doubled,
+    "unknown": _unknown,
 }  # fmt: skip

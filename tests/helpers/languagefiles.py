@@ -93,8 +93,11 @@ def int4(plain: Path, target: Path, **settings) -> Path:
     return target
 
 
-def grouped(target: Path, **attributes) -> Path:
-    """A file of one layer of attention as the builder of onnxruntime-genai writes it. attributes: of the attention."""
+def grouped(target: Path, half: bool = False, **attributes) -> Path:
+    """A file of one layer of attention as the builder of onnxruntime-genai writes it.
+
+    half: whether its weights, its cache and its values are in float16. attributes: of the attention.
+    """
     import numpy as np
     import onnx
     from onnx import helper, numpy_helper
@@ -108,7 +111,8 @@ def grouped(target: Path, **attributes) -> Path:
         "cos": np.cos(angles),
         "sin": np.sin(angles),
     }
-    constants = [numpy_helper.from_array(each.astype(np.float32), name) for name, each in arrays.items()]
+    dtype = np.float16 if half else np.float32
+    constants = [numpy_helper.from_array(each.astype(dtype), name) for name, each in arrays.items()]
     constants += [
         numpy_helper.from_array(np.array(value, np.int64), name) for name, value in (("one", 1), ("axis", [1]))
     ]
@@ -130,7 +134,7 @@ def grouped(target: Path, **attributes) -> Path:
         ),
         node("MatMul", ["attended", "out"], ["logits"], "o_proj"),
     ]  # fmt: skip
-    cache = ["batch", 2, "past", "size"]
+    cache, real = ["batch", 2, "past", "size"], kinds.FLOAT16 if half else kinds.FLOAT
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
@@ -138,11 +142,11 @@ def grouped(target: Path, **attributes) -> Path:
         [
             value("input_ids", kinds.INT64, ["batch", "tokens"]),
             value("attention_mask", kinds.INT64, ["batch", "total"]),
-            *(value(f"past_key_values.0.{each}", kinds.FLOAT, cache) for each in ("key", "value")),
+            *(value(f"past_key_values.0.{each}", real, cache) for each in ("key", "value")),
         ],
         [
-            value("logits", kinds.FLOAT, ["batch", "tokens", 64]),
-            *(value(f"present.0.{each}", kinds.FLOAT, ["batch", 2, "total", "size"]) for each in ("key", "value")),
+            value("logits", real, ["batch", "tokens", 64]),
+            *(value(f"present.0.{each}", real, ["batch", 2, "total", "size"]) for each in ("key", "value")),
         ],
         constants,
     )

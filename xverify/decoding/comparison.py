@@ -165,11 +165,9 @@ class DecodingComparison:
     def _explanation(self, way: Way, found: Array, truths: Truths, first: tuple[int, int], causes: Causes) -> str:
         """The known mistakes with which the reference computes the same values, in words; "" for none.
 
-        Each mistake is computed up to the first step that differs, and those that fit there are computed to the end. Ways of whole
-        passes are explained by their layers. first: the sequence and the position of that step.
+        Each mistake is computed up to the first step that differs, and those that fit there are computed to the end.
+        first: the sequence and the position of that step.
         """
-        if not (way.chunks or way.padding):
-            return ""
         step = first[1]
         fitting = self._fitting(way, found, truths, causes, causes.found, step)
         if fitting:

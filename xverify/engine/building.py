@@ -81,7 +81,7 @@ class FolderSource:
         """Open a file that keeps its own weights. They have no digest."""
         adapter, graph = self.subject.adapter, self.subject.graph
         question = build_question(self.folder, adapter.reads(), graph.absolute() if graph else None, self.subject.mode)
-        built = worker.ask(replace(question, own_weights=True))
+        built = worker.ask(replace(question, own_weights=True, cache=dict(self.folder.spec.cache)))
         return Built(built.seconds, {}, f"of {adapter.file_name()}", "", Folding((), self.prepared), "", ())
 
     def in_normal_form(self, built: Built, worker: Worker) -> Built:

@@ -19,7 +19,9 @@ IR_VERSION, PRODUCER, GRAPH, OPSET, FUNCTION = 1, 2, 7, 8, 25
 _MODEL = {1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES, 8: BYTES, 14: BYTES, 20: BYTES}
 _MODEL |= {25: BYTES, 26: BYTES}
 GRAPH_TAG = bytes([GRAPH << 3 | BYTES])
+INPUT, OUTPUT = 11, 12  # numbers in GraphProto
 EXTERNAL_DATA = 13
+DAMAGED = "{}: this ONNX file is damaged or truncated: {}"
 OLDEST_IR, NEWEST_IR = 3, 100  # version 3 is of 2017; present files have 13 at most
 # Fields that lead to tensors: message -> field -> message in it.
 _INSIDE = {
@@ -86,8 +88,28 @@ class OnnxFile(ModelFile):
         check(path)
 
     @classmethod
+    def tensors(cls, path: Path) -> tuple[list[str], list[str]]:
+        """The names of the inputs and of the outputs of a file. Raises UsageError for a truncated one."""
+        return tensors(path)
+
+    @classmethod
     def parts(cls, path: Path) -> tuple[Path, ...]:
         return tuple(path.parent / name for name in dict.fromkeys(each.location for each in externals(path)))
+
+
+def tensors(path: Path) -> tuple[list[str], list[str]]:
+    """The names of the inputs and of the outputs of a file's graph. Raises UsageError for a truncated file."""
+    data, found = mapped(path), {INPUT: list[str](), OUTPUT: list[str]()}
+    try:
+        for graph in fields(data, 0, len(data)):
+            for each in fields(data, graph.start, graph.end) if graph.number == GRAPH else ():
+                if each.number in found:
+                    found[each.number] += [
+                        text(data, own) for own in fields(data, each.start, each.end) if own.number == 1
+                    ]
+    except Damaged as error:
+        raise UsageError(DAMAGED.format(path.name, error)) from None
+    return found[INPUT], found[OUTPUT]
 
 
 def check(path: Path) -> None:
@@ -102,7 +124,7 @@ def externals(path: Path) -> list[External]:
     try:
         return list(_externals(data, "model", 0, len(data), 0))
     except Damaged as error:
-        raise UsageError(f"{path.name}: this ONNX file is damaged or truncated: {error}") from None
+        raise UsageError(DAMAGED.format(path.name, error)) from None
 
 
 def operators(path: Path) -> set[tuple[str, str]]:

@@ -64,6 +64,12 @@ def _format() -> type[ModelFile]:
     return formats.load("onnx")
 
 
+def tensors_of(file: Path) -> tuple[list[str], list[str]]:
+    """The names of the inputs and of the outputs of a subject that is a graph. Raises UsageError for a truncated file."""
+    names: tuple[list[str], list[str]] = _format().tensors(file)  # type: ignore[attr-defined]
+    return names
+
+
 def files_of(file: Path) -> list[Path]:
     """The file of a subject, and those that it imports, or that hold its external data."""
     if is_graph(file):

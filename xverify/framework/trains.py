@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +29,7 @@ class Setup:
     zeros: returns zeros in place of the native inputs, in float64 where it is given True; None: nothing is known about the inputs.
         ``build`` calls a model with them that has no weights before its first call.
     inputs: the names of the inputs, in the order of the spec.
+    cache: input of a decoder's graph -> its output that is this input at the next call, where their names do not tell.
     disk: a folder in which models keep large parameters; None: in memory. Only a reference needs it.
     """
 
@@ -37,6 +38,7 @@ class Setup:
     loss_scale: float = 1.0
     zeros: Callable[[bool], tuple[Any, ...]] | None = None
     inputs: tuple[str, ...] = ()
+    cache: Mapping[str, str] = field(default_factory=dict)
     disk: Path | None = None
 
 

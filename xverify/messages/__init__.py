@@ -98,6 +98,7 @@ class Build(Request[Built]):
     sizes: name of an input -> its size, for a model that has no weights before its first call; {}: it is not called.
     precision: in which the model computes in training; its weights stay in float32.
     file: the name of the model file, without ``.py``; "": that of the framework. table, function, project: as of ``Source``.
+    cache: the pairs of the spec, for a file that keeps its own weights.
     disk: a folder in which the models that this process builds keep large parameters, so that the system can free the memory of
         those that are not in use; None: in memory.
     """
@@ -121,6 +122,7 @@ class Build(Request[Built]):
     function: str = BUILD
     project: str = ""
     own_weights: bool = False
+    cache: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -189,13 +189,29 @@ def _check_own_step(asked: RunSettings, folder: ModelFolder) -> None:
 
 
 def _check_graphs(folder: ModelFolder, weights: str | None) -> None:
-    """Raise UsageError for an ONNX file among the subjects, where the reference is not given weights."""
+    """Raise UsageError for an ONNX file among the subjects that lacks a tensor of the spec's ``cache``, or for a reference without
+    weights.
+    """
     for name, code in folder.ports.items():
+        if ports.is_graph(code.file) and folder.spec.cache:
+            _check_cache(folder, code.file)
         if ports.is_graph(code.file) and weights is None:
             raise UsageError(
                 f"--subjects {name}={code.file}: an ONNX file keeps its own weights, and the reference would get others: give it "
                 f"those that the file was made of, with --weights FILE, or with --weights {OWN_WEIGHTS} where build() loads them"
             )
+
+
+def _check_cache(folder: ModelFolder, file: Path) -> None:
+    """Raise UsageError where a graph has no input or output of a name that ``cache`` of the spec gives."""
+    cache = folder.spec.cache
+    for what, wanted, known in zip(("input", "output"), (cache, cache.values()), ports.tensors_of(file)):
+        for name in wanted:
+            if name not in known:
+                raise UsageError(
+                    f"{folder.path / 'spec.py'}: cache names the {what} {name!r}, and {file.name} has no such {what}"
+                    f"{nearest(name, known)} Its {what}s: {', '.join(known)}"
+                )
 
 
 def _check(asked: RunSettings) -> None:

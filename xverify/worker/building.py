@@ -148,6 +148,7 @@ class Building(Group):
             request.precision,
             zeros=partial(state.zeros, request.sizes) if request.sizes else None,
             inputs=tuple(request.inputs),
+            cache=request.cache,
             disk=Path(request.disk) if request.disk else None,
         )
 

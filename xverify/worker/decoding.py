@@ -103,29 +103,36 @@ class DecodingWork(Group):
         kept = given.tokens.shape[1] - request.way.missing(request.sequence, given.tokens.shape[1])
         row = slice(request.sequence, request.sequence + 1)
         tokens, more = given.tokens[row, :kept], [each[row] for each in given.more]
-        truth = self._exact_steps(single, tokens, more)
+        truth, until = self._exact_steps(single, tokens, more)
         with state.framework.inference(), single.watched(0) as whole:
             single.call(tokens, None, keep=False, more=more)
         found, place = self._watched_step(single, given, request)
-        return first_different(found, place, truth, whole, request.step, single.shows)
+        differs = first_different(found, place, truth, whole, request.step, single.shows)
+        return differs or (f"a later node than can be computed in float64: {until.rstrip('.')}" if until else "")
 
-    def _exact_steps(self, single: Decoder, tokens: Array, more: Sequence[Array]) -> list[LayerStep]:
-        """The calls of all layers in a full pass in float64. single: the subject."""
+    def _exact_steps(self, single: Decoder, tokens: Array, more: Sequence[Array]) -> tuple[list[LayerStep], str]:
+        """The calls of all layers in a full pass in float64. single: the subject.
+
+        The second part says at which operator of a graph they end, because it has no float64; "" where they are all there are.
+        """
         state, call = self.state, single.graph_call(tokens, more)
         if call is not None:
             from ..replay.graph.evaluation import evaluate
-            from ..replay.graph.model import Graph
+            from ..replay.graph.model import Graph, UnsupportedOperator
 
             steps = list[LayerStep]()
             graph = Graph(call.model, str(call.folder))
-            evaluate(graph, call.feed, lambda node, values: steps.extend(call.steps(node.name, values)))
-            return steps
+            try:
+                evaluate(graph, call.feed, lambda node, values: steps.extend(call.steps(node.name, values)))
+            except UnsupportedOperator as error:
+                return steps, str(error)
+            return steps, ""
         model = state.float64_model()
         state.write_weights(model, dict(state.read_weights(state.model)))
         exact = self._decoder(model)
         with state.framework.float64_arithmetic(), exact.watched(0) as truth:
             exact.call(tokens, None, keep=False, more=more)
-        return truth
+        return truth, ""
 
     def _watched_step(
         self, decoder: Decoder, given: Given, request: messages.LocateStep

@@ -144,6 +144,20 @@ def tensors(what: str, given: Any, kind: type) -> None:
             raise SpecError(f"{what}[{name!r}] is a {type(tensor).__name__}: write {kind.__name__}(shape, ...)")
 
 
+def pairs(what: str, given: Any) -> None:
+    """A mapping of names to names, each of which is a value once. what: the name of the field. Any: whatever a user wrote."""
+    if not isinstance(given, Mapping):
+        raise SpecError(f"{what} is {_shown(given)}: write a mapping, e.g. {what}={{'k0': 'k0_out'}}")
+    for pair in given.items():
+        for name in pair:
+            if not isinstance(name, str) or not name:
+                raise SpecError(f"{what} has the name {_shown(name)}: names are texts")
+    values = list(given.values())
+    twice = next((value for value in values if values.count(value) > 1), None)
+    if twice is not None:
+        raise SpecError(f"{what} gives the output {twice!r} to two inputs: it can be one")
+
+
 def drawn(name: str, given: str, low: float | None, high: float | None) -> None:
     """The dtype and range of an input or target, for which xverify draws values. name: such as ``inputs['x']``."""
     if given not in ("float32", "float16", "float64", *INTEGERS):

@@ -59,6 +59,8 @@ class ModelSpec(Arguments):
     targets: name -> TensorSpec of what training compares the outputs with; without any, the labels are classes.
     draw_buffers: whether probe weights also replace the buffers that ``build`` computes, such as a filter.
     loss: the name of a loss, a Loss, or several of them; without any, the cross-entropy of the only output.
+    cache: of a decoder whose file gives a tensor of its cache no name that says so: input of the file -> the output that is this
+        input at the next call.
     declared: "inputs", "outputs" and "targets" -> the tensors as they were written, with the names of their axes.
     Raises SpecError for values that contradict each other.
     """
@@ -77,6 +79,7 @@ class ModelSpec(Arguments):
     loss: str | Loss | Sequence[str | Loss] = ()
     draw_buffers: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
+    cache: Mapping[str, str] = field(default_factory=dict)
     declared: Mapping[str, Mapping[str, TensorSpec]] = field(init=False, repr=False, compare=False)
 
     def at(self, sizes: Mapping[str, int]) -> ModelSpec:
@@ -101,6 +104,7 @@ class ModelSpec(Arguments):
         if self.batch is not None:
             fields.batch(self.batch)
         fields.options(self.options)
+        fields.pairs("cache", self.cache)
         for name in ("task", "item", "description", "code", "control_flow"):
             fields.text(name, getattr(self, name))
         if self.targets:

@@ -58,7 +58,7 @@ class OnExport(OnArrays, Framework):
 
     def decoder_graph(self, model: Any, inputs: Sequence[str]) -> DecoderGraph:
         """What a graph takes as a decoder. inputs: the names of the spec. Raises Unsupported for another graph."""
-        return decoder_graph(model.graph, inputs, self.onnx.helper.tensor_dtype_to_np_dtype)
+        return decoder_graph(model.graph, inputs, self.onnx.helper.tensor_dtype_to_np_dtype, self.setup.cache)
 
     def feed(self, model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
         """The inputs of a graph by name. A decoder is given all tokens, and no cache. inputs: those of the spec, in order."""

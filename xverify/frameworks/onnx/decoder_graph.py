@@ -1,13 +1,14 @@
 """ONNX graphs of decoders: which inputs and outputs are the tokens, the mask, the positions and the cache.
 
 A tensor of the cache is an input whose name has ``past`` or ``cache``, and the output whose name is otherwise the same: ``past.0``
-and ``present.0``, ``past_key_values.0.key`` and ``present.0.key``, ``k_cache_in`` and ``k_cache_out``.
+and ``present.0``, ``past_key_values.0.key`` and ``present.0.key``, ``k_cache_in`` and ``k_cache_out``. The spec may name others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -102,30 +103,57 @@ class DecoderGraph:
         stay = {each.given for each in self.past if not each.grows and cache is not None}
         return {name: cache[name] if cache is not None and name in stay else array for name, array in found.items()}
 
+    def misshaped(self, cache: Mapping[str, Array], rows: int, tokens: int) -> tuple[str, bool]:
+        """(a sentence on a tensor of a cache that does not hold so many sequences and tokens; whether no call can be given it).
 
-def decoder_graph(graph: Any, names: Sequence[str], dtype: Any) -> DecoderGraph:
+        One that holds fewer tokens may have a window. ("", False) where all hold them.
+        """
+        for each in self.past:
+            array = cache[each.given]
+            rows_differ = array.ndim != len(each.shape) or array.shape[each.rows] != rows
+            more = 0 if rows_differ or not each.grows else each.length(array) - tokens
+            if rows_differ or more:
+                says = f"after {tokens} tokens of {rows} sequences, {each.returned} has shape {array.shape}"
+                sizes = {each.rows: rows, each.places: tokens}
+                needed = ", ".join(str(sizes.get(axis, size)) for axis, size in enumerate(each.shape))
+                return f"{says}, and {each.given} needs ({needed})", rows_differ or more > 0
+        return "", False
+
+
+def decoder_graph(
+    graph: Any, names: Sequence[str], dtype: Any, cache: Mapping[str, str] = MappingProxyType({})
+) -> DecoderGraph:
     """What a graph takes. Raises Unsupported for inputs of no known meaning.
 
     graph: a GraphProto. names: the tokens and the further inputs, as the spec calls them. dtype: numpy's, of a type of elements.
+    cache: input -> output of the tensors of the cache that the spec names.
     """
     weights = {each.name for each in graph.initializer}
     inputs = {each.name: each.type.tensor_type for each in graph.input if each.name not in weights}
-    outputs = [each.name for each in graph.output]
+    outputs = {each.name: each.type.tensor_type for each in graph.output}
 
     def first(known: Sequence[str]) -> str:
-        return next((name for name in known if name in inputs and name not in names), "")
+        return next((name for name in known if name in inputs and name not in (*names, *cache)), "")
 
     mask, positions, uses = first(MASKS), first(POSITIONS), first(USES)
-    pairs = dict(_pairs([name for name in inputs if name not in names], outputs))
+    left = [name for name in inputs if name not in (*names, *cache)]
+    pairs = {**cache, **dict(_pairs(left, [name for name in outputs if name not in cache.values()]))}
     left = [name for name in inputs if name not in {mask, positions, uses, *pairs, *names[1:]}]
     if len(left) != 1 or any(name not in inputs for name in names[1:]):
         raise Unsupported(
             f"the graph takes {', '.join(inputs)}: beside the tokens, a mask ({', '.join(MASKS)}), positions "
             f"({', '.join(POSITIONS)}) and the inputs of the spec ({', '.join(names)}), each must be a tensor of the cache with an "
-            "output of the same name, such as past.0 and present.0"
+            "output of the same name, such as past.0 and present.0; or name the pairs with cache={INPUT: OUTPUT} in the spec"
         )
     batch = _sizes(inputs[left[0]])[:1]
     past = tuple(_past(name, returned, inputs[name], batch, dtype) for name, returned in pairs.items())
+    for each in past:
+        returned = outputs[each.returned].elem_type
+        if returned and dtype(returned) != each.dtype:
+            raise Unsupported(
+                f"the graph returns {each.returned} as {dtype(returned)}, and takes it as {each.dtype} at the next call, as "
+                f"{each.given}: a tensor of the cache needs one type"
+            )
     output = next((name for name in outputs if name not in pairs.values()), "")
     if not output:
         raise Failed(f"the graph returns {', '.join(outputs)}, and nothing beside its cache")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from xverify.errors import Unsupported
+from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array
 from xverify.framework.decoding import Decoder, DecoderOffers, GraphCall, LayerStep
 from xverify.frameworks.onnx.decoder_graph import DecoderGraph
@@ -44,6 +44,7 @@ class OnnxDecoder(Decoder):
         self.offers = offers_of(graph)
         self.run = framework.opened(model, 0)
         self.watching: tuple[int, list[LayerStep]] | None = None
+        self.strange = ""  # what is strange about the shapes of the last cache
 
     def call(
         self,
@@ -58,7 +59,23 @@ class OnnxDecoder(Decoder):
         if self.watching is not None:
             self._watch(feed, *self.watching)
         logits, *returned = self.run(feed, self.graph.returned)
-        return logits, self.graph.kept(cache, returned) if keep and self.graph.past else None
+        self.returns = logits.dtype
+        if not keep or not self.graph.past:
+            return logits, None
+        rows, count = tokens.shape
+        kept = self.graph.kept(cache, returned)
+        self.strange, unusable = self.graph.misshaped(kept, rows, self.graph.length(cache) + count)
+        if unusable:
+            raise Failed(self.strange)
+        return logits, kept
+
+    def remark(self, cache: Any, sequences: int) -> str:
+        narrow = {str(each.dtype) for each in self.graph.past if np.dtype(each.dtype) != self.returns}
+        return (
+            f"the cache holds {', '.join(sorted(narrow))}, and the graph returns {self.returns}"
+            if narrow
+            else self.strange
+        )
 
     def marked(self, cache: Any) -> list[tuple[int, ...]]:
         return [array.shape for array in cache.values()]

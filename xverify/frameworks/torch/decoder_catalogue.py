@@ -18,6 +18,7 @@ from .decoder_mistakes import (
     Mistaken,
     Placed,
     Reordered,
+    Routed,
     Stale,
     TakenBack,
     Unrotated,
@@ -40,6 +41,7 @@ def mistakes(right: TorchDecoder, way: Way, tokens: Array, more: Sequence[Array]
     if right.offers.mask:
         yield from _masks(right, way)
     if not way.chunks:
+        yield from _routers(right, way, tokens, more)
         return
     if isinstance(getattr(getattr(right.model, "config", None), "sliding_window", None), int):
         yield Mistake("the window was one token shorter"), Windowed(right, -1)
@@ -57,6 +59,42 @@ def mistakes(right: TorchDecoder, way: Way, tokens: Array, more: Sequence[Array]
     for name, dtype in (("float16", torch.float16), ("bfloat16", torch.bfloat16)):
         yield Mistake(f"the cache was rounded to {name}", rounds=True), Held(right, _rounding(dtype), later=True)
     yield from _held(right, way, parts)
+
+
+def _routers(right: TorchDecoder, way: Way, tokens: Array, more: Sequence[Array]) -> Tried:
+    """Mistakes in the choice of experts, of a model that has routers."""
+    found: list[Any] = []
+
+    def note(logits: Any, weights: Any, chosen: Any) -> tuple[Any, Any]:
+        found.append(logits)
+        return weights, chosen
+
+    Routed(right, note).call(tokens[:, :1], None, keep=False, more=more)
+    if not found:
+        return
+
+    def fewer(logits: Any, weights: Any, chosen: Any) -> tuple[Any, Any]:
+        kept = weights[:, :-1]
+        return kept * (weights.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True)), chosen[:, :-1]
+
+    def plain(logits: Any, weights: Any, chosen: Any) -> tuple[Any, Any]:
+        return logits.softmax(-1).gather(-1, chosen), chosen
+
+    def more_of_them(logits: Any, weights: Any, chosen: Any) -> tuple[Any, Any]:
+        best, others = logits.softmax(-1).topk(min(chosen.shape[-1] + 1, logits.shape[-1]), -1)
+        return best * (weights.sum(-1, keepdim=True) / best.sum(-1, keepdim=True)), others
+
+    def lowest(logits: Any, weights: Any, chosen: Any) -> tuple[Any, Any]:
+        return weights, (-logits).topk(chosen.shape[-1], -1)[1]
+
+    yield Mistake("every token went to one expert less"), Routed(right, fewer)
+    yield Mistake("every token went to one expert more"), Routed(right, more_of_them)
+    yield Mistake("the weights of the chosen experts did not add up to 1"), Routed(right, plain)
+    swapped = Routed(right, lambda logits, weights, chosen: (weights.flip(-1), chosen))
+    yield Mistake("the chosen experts had each other's weights, the best one the smallest"), swapped
+    equal = Routed(right, lambda logits, weights, chosen: (weights.mean(-1, keepdim=True).expand_as(weights), chosen))
+    yield Mistake("all chosen experts had the same weight"), equal
+    yield Mistake("the experts with the lowest scores were chosen"), Routed(right, lowest)
 
 
 def _positions(right: TorchDecoder, way: Way) -> Tried:

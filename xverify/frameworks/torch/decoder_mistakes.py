@@ -243,6 +243,38 @@ class Windowed(Mistaken):
                 each.sliding_window = window
 
 
+class Routed(Mistaken):
+    """Wrong weights of the experts of a mixture.
+
+    change: (logits of all experts, weights of the chosen ones, their numbers) -> the weights and numbers in their place.
+    """
+
+    def __init__(self, right: TorchDecoder, change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> None:
+        super().__init__(right)
+        self.change = change
+
+    @contextmanager
+    def around(self, cache: Any, shape: tuple[int, ...]) -> Iterator[None]:
+        def replace(module: Any, given: Any, returned: Any) -> Any:
+            return (returned[0], *self.change(*returned)) if routes(returned) else None
+
+        hooks = [each.register_forward_hook(replace) for each in self.right.model.modules()]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def routes(returned: Any) -> bool:
+    """Whether a module returned what a router does: logits of all experts, weights and numbers of the chosen ones."""
+    if not isinstance(returned, tuple) or len(returned) != 3 or not all(map(is_tensor, returned)):
+        return False
+    logits, weights, chosen = returned
+    shapes = weights.dim() == 2 and weights.shape == chosen.shape and logits.shape[:-1] == weights.shape[:-1]
+    return shapes and weights.is_floating_point() and not chosen.is_floating_point() and logits.is_floating_point()
+
+
 def tensors(cache: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """(path, tensor) of every tensor of a cache that holds values of sequences, in order."""
     if is_tensor(cache):
