@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = tuple((3, minor) for minor in range(10, 15))
 PROJECT = ["pyproject.toml", "--extra", "all", "--extra", "dev", "--constraint", "constraints.txt"]
 # Everything but Jittor has wheels.
+PLATFORM = "x86_64-manylinux_2_28"
+PLATFORMS = {"environment mlx": "x86_64-manylinux_2_35"}  # MLX has wheels for newer systems alone, such as Debian 12
 WHEELS = ["--only-binary", ":all:", "--no-binary", "jittor", "--no-binary", "tensorlayer"]
 
 
@@ -30,12 +32,12 @@ def questions() -> list[tuple[str, tuple[int, int], list[str]]]:
 
 def resolve(question: tuple[str, tuple[int, int], list[str]]) -> str:
     """The reason why it cannot be installed; empty when it can."""
-    _, (major, minor), arguments = question
+    what, (major, minor), arguments = question
     place = [
         "--python-version",
         f"{major}.{minor}",
         "--python-platform",
-        "x86_64-manylinux_2_28",
+        PLATFORMS.get(what, PLATFORM),
         "--no-python-downloads",
     ]
     command = [Path(sys.executable).parent / "uv", "--quiet", "pip", "compile", *arguments, *place, *WHEELS]
