@@ -14,14 +14,14 @@ A variable is named by its path below the layer, for example "cell.dense_h.kerne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from xverify.errors import WeightsError
 
 from .canonical import Arrays
-from .flax_layout import NamedWeight, Part, join, split
+from .flax_layout import NamedWeight, Node, Part, join, joined, split
 
 # Variable -> (canonical suffix, axes[, whether the axes of the image are reversed]). Variables of one suffix are concatenated along
 # the first canonical axis, in this order.
@@ -120,19 +120,6 @@ COMPUTED: dict[str, Callable[[Any], Entry]] = {
 RECURRENT = {"RNN": {"cell": "_l0"}, "Bidirectional": {"forward_rnn": "", "backward_rnn": "_reverse"}}
 
 
-class Node(NamedTuple):
-    """A module or a variable of a model.
-
-    path: its attributes, from the model on. name: the same as torch would name it. value: the module or variable.
-    owner: the module that contains it.
-    """
-
-    path: str
-    name: str
-    value: Any
-    owner: Any
-
-
 def nodes(model: Any) -> list[Node]:
     """The model, every module in it and every variable, in the order of their definition; each once, under its first path."""
     return list(_nodes(Node("", "", model, None), set()))
@@ -153,7 +140,7 @@ def _nodes(node: Node, seen: set[int]) -> Iterator[Node]:
         owner = value
     for key, child in _children(value):
         silent = isinstance(value, nnx.Sequential) and key == "layers"  # torch names the items themselves
-        path, name = _joined(node.path, key), node.name if silent else _joined(node.name, key)
+        path, name = joined(node.path, key), node.name if silent else joined(node.name, key)
         yield from _nodes(Node(path, name, child, owner), seen)
 
 
@@ -167,10 +154,6 @@ def _children(value: Any) -> list[tuple[str, Any]]:
         items = value.items() if isinstance(value, Mapping) else vars(value).items()
         return [(str(key), item) for key, item in items if not str(key).startswith("_pytree__")]
     return []
-
-
-def _joined(*parts: str) -> str:
-    return ".".join(part for part in parts if part)
 
 
 def reach(value: Any, path: str) -> Any:
@@ -257,7 +240,7 @@ def _declared(node: Node, known: set[int]) -> list[tuple[str, Part]]:
     for path, (suffix, *rest) in declaration(node.value)[0].items():
         variable = reach(node.value, path)
         if variable is not None:
-            found.append((_joined(module_name(node), suffix), Part(_joined(node.path, path), variable, *rest)))
+            found.append((joined(module_name(node), suffix), Part(joined(node.path, path), variable, *rest)))
     return found
 
 
@@ -291,10 +274,10 @@ def fused_parameters(model: Any) -> dict[str, tuple[str, ...]]:
     """
     names = {each.name for each in named_weights(model)}
     return {
-        _joined(module_name(node), total): tuple(_joined(module_name(node), part) for part in parts)
+        joined(module_name(node), total): tuple(joined(module_name(node), part) for part in parts)
         for node in nodes(model)
         for total, parts in declaration(node.value)[1].items()
-        if _joined(module_name(node), total) in names
+        if joined(module_name(node), total) in names
     }
 
 

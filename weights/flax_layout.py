@@ -35,6 +35,24 @@ class NamedWeight(NamedTuple):
     parts: tuple[Part, ...]
 
 
+class Node(NamedTuple):
+    """A module or a variable of a model.
+
+    path: its attributes, from the model on. name: the same as torch would name it. value: the module or variable; in MLX, whose
+    arrays do not change, the place of an array. owner: the module that contains it.
+    """
+
+    path: str
+    name: str
+    value: Any
+    owner: Any
+
+
+def joined(*parts: str) -> str:
+    """A path or a name of these parts, without those that are empty."""
+    return ".".join(part for part in parts if part)
+
+
 def join(weight: NamedWeight, arrays: Sequence[Array]) -> Array:
     """The canonical tensor of the arrays of its variables, or of arrays of the same shapes."""
     pieces = [to_canonical(array, part.axes, part.flipped) for array, part in zip(arrays, weight.parts)]

@@ -21,7 +21,7 @@ import numpy as np
 from xverify.errors import WeightsError
 
 from .canonical import Array, Arrays
-from .flax_layout import NamedWeight, Part, join, split
+from .flax_layout import NamedWeight, Node, Part, join, joined, split
 
 # Array -> (canonical suffix, axes). Arrays of one suffix are concatenated along the first canonical axis, in this order.
 Entry = Mapping[str, tuple[Any, ...]]  # Any: the elements have two types
@@ -131,19 +131,6 @@ class Place(NamedTuple):
         return np.array(self.value)
 
 
-class Node(NamedTuple):
-    """A module or an array of a model.
-
-    path: its attributes, from the model on. name: the same as torch would name it. value: the module; the Place of an array.
-    owner: the module that contains it.
-    """
-
-    path: str
-    name: str
-    value: Any
-    owner: Any
-
-
 def nodes(model: Any) -> list[Node]:
     """The model, every module in it and every array, in the order of their definition; each once, under its first path."""
     return list(_nodes(Node("", "", model, None), set()))
@@ -164,8 +151,8 @@ def _nodes(node: Node, seen: set[int]) -> Iterator[Node]:
         owner, renamed = node.value, dict(NAMES.get(kind_of(node.value), {}))
     for key, child in _children(node.value):
         silent = isinstance(node.value, nn.Sequential) and key == "layers"  # torch names the items themselves
-        name = node.name if silent else _joined(node.name, renamed.get(key, key))
-        yield from _nodes(Node(_joined(node.path, key), name, child, owner), seen)
+        name = node.name if silent else joined(node.name, renamed.get(key, key))
+        yield from _nodes(Node(joined(node.path, key), name, child, owner), seen)
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:
@@ -178,10 +165,6 @@ def _children(value: Any) -> list[tuple[str, Any]]:
         for key, child in items
         if isinstance(child, (dict, list, core.array)) and not str(key).startswith("_")
     ]
-
-
-def _joined(*parts: str) -> str:
-    return ".".join(part for part in parts if part)
 
 
 def reach(value: Any, path: str) -> Any:
@@ -250,7 +233,7 @@ def _declared(node: Node) -> list[tuple[str, Part]]:
     for path, (suffix, *rest) in declaration(node.value)[0].items():
         place = reach(node.value, path)
         if place is not None:
-            found.append((_joined(node.name, suffix), Part(_joined(node.path, path), place, *rest)))
+            found.append((joined(node.name, suffix), Part(joined(node.path, path), place, *rest)))
     return found
 
 
@@ -275,25 +258,27 @@ def fused_parameters(model: Any) -> dict[str, tuple[str, ...]]:
     """
     names = {each.name for each in named_weights(model)}
     return {
-        _joined(node.name, total): tuple(_joined(node.name, part) for part in parts)
+        joined(node.name, total): tuple(joined(node.name, part) for part in parts)
         for node in nodes(model)
         if not isinstance(node.value, Place)
         for total, parts in declaration(node.value)[1].items()
-        if _joined(node.name, total) in names
+        if joined(node.name, total) in names
     }
 
 
 def layers(model: Any) -> dict[str, list[Any]]:
     """Canonical name of a torch module -> the modules that correspond to it, in the order of their definition.
 
-    Modules whose weights a layer around them declares are parts of that layer.
+    Modules whose weights a layer around them declares are parts of that layer, but for those that torch has under the same name.
     """
     found: dict[str, list[Any]] = {}
     parts: set[int] = set()
     for node in nodes(model):
         if isinstance(node.value, Place) or id(node.value) in parts:
             continue
-        for path in declaration(node.value)[0]:
+        for path, (suffix, *_) in declaration(node.value)[0].items():
+            if path == suffix:  # torch has a module there, too
+                continue
             ends = [index for index, character in enumerate(path) if character == "."]
             parts |= {id(reach(node.value, path[:end])) for end in ends}
         if node.path and callable(node.value):

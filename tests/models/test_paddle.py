@@ -7,6 +7,7 @@ import json
 import shutil
 
 import pytest
+from helpers.portfiles import write
 from helpers.withpaddle import NEEDS_PADDLE, inside
 from test_zoo import SMALL, agree
 
@@ -115,20 +116,9 @@ def build():
 }
 
 
-def write(folder, files, old="", new=""):
-    """A port of these files. old, new: a change of its paddle.py."""
-    folder.mkdir()
-    for name, text in files.items():
-        if name == "paddle" and old:
-            assert old in text
-            text = text.replace(old, new)
-        (folder / f"{name}.py").write_text(text)
-    return folder
-
-
 @pytest.mark.parametrize("files", [IMAGES, SEQUENCES], ids=["images", "sequences"])
 def test_every_kind_of_layer_is_judged(xverify, tmp_path, files):
-    done = xverify("run", write(tmp_path / "port", files), *SMALL, "--subjects", ",".join(SUBJECTS))
+    done = xverify("run", write(tmp_path / "port", files, "paddle"), *SMALL, "--subjects", ",".join(SUBJECTS))
     assert done.code == 0, done.out + done.err
     for subject in SUBJECTS[1:]:
         error = done.row(subject)["error"]
@@ -148,7 +138,7 @@ def test_every_kind_of_layer_is_judged(xverify, tmp_path, files):
     ],
 )
 def test_a_fault_is_found_where_it_is(xverify, tmp_path, files, old, new, layer):
-    port = write(tmp_path / "port", files, old, new)
+    port = write(tmp_path / "port", files, "paddle", old, new)
     row = xverify("run", port, *SMALL, "--subjects", "torch:eager,paddle").row("paddle")
     assert row["error"]["verdict"] == "DIFFERENT", row["error"]["reason"]
     wrong = [each["layer"] for each in row["error"]["layers"]["layers"] if each["verdict"] == "DIFFERENT"]
@@ -200,7 +190,7 @@ def test_a_model_learns_as_in_torch(xverify, tmp_path, optimizer):
 
 @pytest.mark.parametrize("files", [IMAGES, SEQUENCES], ids=["images", "sequences"])
 def test_every_kind_of_layer_is_trained(xverify, tmp_path, files):
-    train = ("run", write(tmp_path / "port", files), *SMALL, "--batch", 6, "--task", "train")
+    train = ("run", write(tmp_path / "port", files, "paddle"), *SMALL, "--batch", 6, "--task", "train")
     own = xverify(*train, "--subjects", "torch:eager,paddle")
     matched = xverify(*train, "--subjects", "torch:eager,paddle,paddle:static", "--match-optimizer", "--strict")
     assert (own.code, matched.code) == (0, 0), own.out + matched.out
