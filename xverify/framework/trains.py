@@ -58,6 +58,11 @@ class Trains(ShowsLayers):
     # What the run asks for; ``set_up`` replaces it.
     setup: Setup = Setup()
 
+    @property
+    def steps_block(self) -> bool:
+        """Whether a training step returns when it has computed all that it changes, so that timed blocks leave ``wait`` out."""
+        return bool(self.blocking)
+
     def set_up(self, setup: Setup) -> None:
         """Take what the run asks for, for everything that follows. A worker calls it before ``build`` and ``training``."""
         self.setup = setup

@@ -56,6 +56,7 @@ class OwnStepSession(Group):
         begun = state.clock()
         step, _, _ = self._start(asked.mode)
         state.cases, state.call = [(named_batch(state, batch),) for batch in arrays], step
+        state.blocking = state.framework.steps_block
         if asked.time_input:
             self._make_batch_in_call(arrays, step)
         losses = state.call(*state.cases[0])

@@ -44,7 +44,7 @@ class State:
         as its own.
     shapes: canonical name of a weight -> its shape.
     computed: canonical name of a weight that the model computes from others -> names of these others.
-    call: the callable that is timed; ``Prepare`` or ``PrepareTraining`` makes it.
+    call: the callable that is timed; ``Prepare`` or ``PrepareTraining`` makes it. blocking: whether it returns computed outputs.
     cases: the arguments of each input case.
     context: the context manager of every timed call.
     replay_models: see ``replayed_models``; their type is not named here, because its module imports torch.
@@ -67,6 +67,7 @@ class State:
     shapes: dict[str, tuple[int, ...]] = field(init=False)
     fused_parameters: dict[str, tuple[str, ...]] = field(init=False)
     call: Callable[..., Any] = field(init=False)
+    blocking: bool = False
     computed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     cases: list[tuple[Any, ...]] = field(default_factory=list)
     context: Callable[[], AbstractContextManager[Any]] = nullcontext

@@ -32,7 +32,7 @@ def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
         (seconds,), outputs = state.runner.timed_pieces(call, [inputs], calls, 1)
         return seconds, outputs
     wait(())
-    if state.runner.blocking:
+    if state.blocking:
         start = clock()
         for _ in repeat(None, calls):
             outputs = call(*inputs)
@@ -49,7 +49,7 @@ def time_pieces(state: State, calls: int, count: int) -> tuple[float, ...]:
     """Time this number of pieces, each of this number of calls on the cases in turn, without a pause between them."""
     if state.runner.times_itself:
         return state.runner.timed_pieces(state.call, state.cases, calls, count)[0]
-    call, wait, clock, blocking = state.call, state.runner.wait, state.clock, state.runner.blocking
+    call, wait, clock, blocking = state.call, state.runner.wait, state.clock, state.blocking
     cases = cycle(state.cases)
     wait(())
     edges = [clock()]
@@ -74,6 +74,7 @@ class Timing(Group):
         start = state.clock()
         with state.context():
             state.call = state.runner.modes[request.mode](state.runner, state.model, state.cases[0])
+            state.blocking = state.runner.blocking
             time_calls(state, 0, 1)
         first = state.clock() - start
         return Prepared(first, self.block(Block(0, 1)).seconds)

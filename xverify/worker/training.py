@@ -96,6 +96,7 @@ class TrainingSession(Group):
         if optimizer.recipe.scales:
             self._settle_scale()
         state.cases, state.call = self.batches, self.learner.step
+        state.blocking = state.framework.steps_block
         if request.time_input:
             step = self.learner.step
             state.cases, state.call = list(arrays), lambda *batch: step(*native_batch(state, batch))

@@ -127,7 +127,7 @@ class Adapter(Framework):
         elif not outputs:
             self.jt.sync_all(True)
         else:
-            self.jt.sync(leaves(outputs))
+            self.jt.sync([each for each in leaves(outputs) if isinstance(each, self.jt.Var)])  # a loss may be a number
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
         return {name: [module] for name, module in model.named_modules() if name}
@@ -157,6 +157,10 @@ class Adapter(Framework):
         from xverify.frameworks.jittor.checkpoint import JittorCheckpoint
 
         return JittorCheckpoint()
+
+    @property
+    def steps_block(self) -> bool:
+        return self.device == "cpu"  # each step computes all variables, as Jittor otherwise would not
 
     def own_step(self, step: Step, mode: str) -> Step:
         from xverify.frameworks.jittor.own_step import computed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -28,15 +28,9 @@ def computed(step: Step) -> Step:
     def call(batch: Natives) -> Any:
         losses = step(batch)
         jt.sync_all()
-        if isinstance(losses, Mapping):  # Python's numbers cannot be waited for
-            return {name: value if isinstance(value, jt.Var) else _variable(value) for name, value in losses.items()}
         return losses
 
     return call
-
-
-def _variable(value: Any) -> Any:
-    return jt.array(value) if type(value) in (int, float) else value
 
 
 def watched_updates(model: Any) -> AbstractContextManager[list[Update]]:
