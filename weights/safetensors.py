@@ -21,6 +21,7 @@ from .room import Room
 SUFFIXES = (".safetensors",)
 LENGTH = 8  # bytes at the beginning of a file with the size of its header
 CAPTURE = "xverify_capture"  # the entry of the metadata of a file that xverify_recorder.py wrote
+MOST_HEADER = 100_000_000  # bytes, which the library accepts, too
 METADATA = "__metadata__"  # the entry of the header that is no array
 BFLOAT16 = "BF16"
 # Floats of eight bits. They are parts of quantised weights (packed_floats.py), and no weights without their scales.
@@ -128,7 +129,14 @@ def _header(path: Path) -> tuple[int, Json]:
     Raises WeightsError when two arrays have the same name, of which the library would drop one.
     """
     with reading.opened(path) as file:
-        (size,) = struct.unpack("<Q", file.read(LENGTH))
+        first = file.read(LENGTH)
+        if len(first) < LENGTH:
+            raise WeightsError(
+                f"{path}: it has {len(first)} bytes, and no header: it is no .safetensors file, or was cut off"
+            )
+        (size,) = struct.unpack("<Q", first)
+        if size > MOST_HEADER:
+            raise WeightsError(f"{path}: it is no .safetensors file: it would have a header of {size:,} bytes")
         if size > path.stat().st_size:
             raise WeightsError(
                 f"{path}: it declares a header of {size:,} bytes, and has {path.stat().st_size:,}: it is truncated"

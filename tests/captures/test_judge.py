@@ -185,6 +185,12 @@ def test_a_function_without_weights_is_judged_and_its_tapped_layers_too(here, re
 def damage(path, kind):
     """Damage a capture, and return the sentence that tells it."""
     data = bytearray(path.read_bytes())
+    if kind == "another kind of file":
+        path.write_bytes(b"not a capture, but text")
+        return "it is no .safetensors file"
+    if kind == "almost nothing":
+        path.write_bytes(b"abc")
+        return "it has 3 bytes, and no header"
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     if kind == "cut off":
@@ -228,7 +234,7 @@ def damage(path, kind):
     "kind",
     [
         "cut off", "a changed byte", "no capture", "a later version", "no calls", "reordered", "an array is missing",
-        "another number of inputs", "cases of another form",
+        "another number of inputs", "cases of another form", "another kind of file", "almost nothing",
     ],
 )  # fmt: skip
 def test_a_damaged_capture_ends_in_one_clear_line(recorded, xverify, here, kind):

@@ -203,8 +203,8 @@ def test_a_version_that_cannot_be_installed_is_refused_in_one_line(xverify, file
     [
         ("toyrt==", "--on toyrt==: write NAME==VERSION"),
         ("toyrt==new", "--on toyrt==new: write NAME==VERSION"),
-        ("toyrt>=1.2", "which toyrt>=1.2 cannot run here; --on takes"),
-        ("litert==1.0", "which litert cannot run here; --on takes"),
+        ("toyrt>=1.2", "toyrt>=1.2 runs no ONNX file here; --on takes"),
+        ("litert==1.0", "litert runs no ONNX file here; --on takes"),
     ],
 )
 def test_a_text_that_is_no_version_of_a_runtime_is_refused(xverify, file, on, says):

@@ -90,7 +90,7 @@ def test_onnx_and_savedmodel_are_told_by_their_fields(tmp_path):
     (folder / "saved_model.pb").write_bytes(b"\x08\x01\x12\x02\x0a\x00")
     assert formats.recognise(folder).name == "savedmodel"
     assert "a part of a TensorFlow SavedModel; name its folder" in refused(folder / "saved_model.pb")
-    assert "which openvino cannot run here; --on takes tensorflow" in refused(folder, on="openvino")
+    assert "openvino runs no TensorFlow SavedModel here; --on takes tensorflow" in refused(folder, on="openvino")
 
 
 @pytest.mark.parametrize(

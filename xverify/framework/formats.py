@@ -60,7 +60,7 @@ def recognise(path: Path, on: str = "") -> type[ModelFile]:
     chosen = [form for form in fitting if (form.runtime == on if on else not form.on_request)]
     if not chosen:
         runtimes = ", ".join(dict.fromkeys(form.runtime for form in fitting))
-        raise UsageError(f"{path} is a {fitting[0].title}, which {on} cannot run here; --on takes {runtimes}")
+        raise UsageError(f"{path}: {on} runs no {fitting[0].title} here; --on takes {runtimes}")
     return chosen[0]
 
 
