@@ -1,8 +1,10 @@
 """A training step is captured and replayed in one process. A clean port is EQUAL, and a wrong gradient is located."""
 
 import copy
+import dataclasses
 import functools
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -121,6 +123,42 @@ def test_a_gradient_lost_in_glue_code_is_located(tmp_path):
     port = Detached().train()
     port.load_state_dict(make().state_dict())
     assert failing(replayed(tmp_path, port)) == {("pool", UPSTREAM)}
+
+
+class Cancelling(nn.Module):
+    """A layer whose gradient of its input has terms that cancel each other, so that its rounding is large beside its values."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.fc = nn.Linear(3, 16), nn.Linear(16, 64), nn.Linear(64, 5)
+
+    def forward(self, x):
+        return self.fc(self.second(self.first(x.mean((2, 3)))))
+
+
+def cancelling():
+    torch.manual_seed(0)
+    net = Cancelling().train()
+    with torch.no_grad():
+        net.second.weight[32:] = net.second.weight[:32] * (1 + 1e-3)
+        net.fc.weight[:, 32:] = -net.fc.weight[:, :32]
+    return net
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, set()), (1.01, {("first", UPSTREAM)})])
+def test_the_rounding_of_a_gradient_that_was_not_captured_is_in_the_floor_of_the_layer_before(
+    tmp_path, factor, expected
+):
+    """As where a port divides a layer in two, each of which has a gradient of its own."""
+    port = cancelling()
+    capture, gradients = captured(tmp_path, port)
+    key = ("second", 0)
+    capture.records[key] = dataclasses.replace(capture.records[key], input_gradients=(None,))
+    upstream = tmp_path / capture.records["first", 0].output_gradients[0]
+    np.save(upstream, np.load(upstream) * np.float32(factor))
+    x, target = batch()
+    findings = replay_backward(models(cancelling()), capture, [x], target, gradients).findings
+    assert {each for each in failing(findings) if each[1] == UPSTREAM} == expected
 
 
 class WrongWeight(torch.autograd.Function):

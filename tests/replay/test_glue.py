@@ -1,11 +1,20 @@
 """Glue code on integers, padding before a convolution, layers that never ran: replayed here, and once each by the command line."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("greenlet")
 
 from helpers.replayedports import replayed  # noqa: E402
+from torch import nn  # noqa: E402
+
+from xverify.float64.stepping import Models  # noqa: E402
+from xverify.replay.causes import Causes  # noqa: E402
+from xverify.replay.glue import GlueCode  # noqa: E402
+from xverify.replay.tape import Tape  # noqa: E402
+from xverify.replay.tensors import Floors, Place, judge  # noqa: E402
 
 TIMES = """
 from xverify import ModelSpec, TensorSpec
@@ -232,3 +241,23 @@ def test_a_function_in_place_of_a_layer_did_run(tmp_path):
     layers = replayed(tmp_path, IMAGE_MODEL, right.replace("torch.relu", "2 * torch.relu"), IMAGE)
     assert "did not run" not in layers.describe(layers.first)
     assert "between `block.conv1` and `block.conv2` (torch.py:13-14)" in layers.describe(layers.first)
+
+
+def test_noise_that_was_small_by_chance_is_measured_by_more_samples():
+    """Few values of the tail of GELU, where the error function leaves few digits, and a sample with almost no error in them."""
+    x = torch.full((2, 64), 1.5)
+    x[0, :16] = torch.linspace(-3.4, -3.1, 16)
+    linear = nn.Linear(1, 1)
+    models, tape = Models(copy.deepcopy(linear).double(), linear, 0), Tape()
+    glue = GlueCode(models, tape, Causes(models, None, None, tape), recorded=True)
+    with glue.arithmetic():
+        exact = nn.functional.gelu(x.double())
+    found, sample = nn.functional.gelu(x), nn.functional.gelu(x).double()
+    sample[0, :16] = exact[0, :16] * (1 + 1e-8)
+    floors = Floors.between(exact, sample, sample, 1)
+    place = Place("b", 0, 0, "Linear", "input")
+    assert judge(place, found, floors, 1, 1).verdict != "EQUAL"
+    assert glue.judged(place, found, floors, 1).verdict == "EQUAL"
+    wrong = found.clone()
+    wrong[0, :16] = nn.functional.gelu(x[0, :16] * 1.0001)
+    assert glue.judged(place, wrong, floors, 1).verdict != "EQUAL"

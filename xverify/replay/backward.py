@@ -125,7 +125,7 @@ class _BackwardPass(SteppingPass):
         if self.kind is Arithmetic.EXACT:
             return [*self.replay.judge(call, upstream), None]
         self.replay.measure_glue(call, upstream, self.kind)
-        return [*self.replay.input_gradients[call.layer, call.call], None]
+        return [*self.replay.input_gradients[call.layer, call.call][self.kind], None]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ class BackwardReplay:
         self.explained: dict[str, Explanation] = {}
         self.compared: Counter[str] = Counter()
         self.parameters = ParameterGradients(models.float64_model)
-        self.input_gradients: dict[CallKey, list[Tensor | None]] = {}  # as they were captured
+        # As they were captured; where they were not, as each pass computes them, so that they have its rounding.
+        self.input_gradients: dict[CallKey, dict[Arithmetic, list[Tensor | None]]] = {}
         self.glue: dict[tuple[CallKey, int], _GlueGradient] = {}
 
     def run(
@@ -233,26 +234,28 @@ class BackwardReplay:
         upstream = [self._judge_upstream(call, index, g) for index, g in enumerate(exact_upstream)]
         self.compared[call.layer] += 1
         unit = self.models.precision.backward_unit(call.layer)
-        passes = [self._products(call, upstream, each, unit) for each in Arithmetic]
+        passes = {each: self._products(call, upstream, each, unit) for each in Arithmetic}
         first = next((g for g in upstream if g is not None), call.outputs[0])
         terms = summed_gradient_terms(layer, call.inputs, first)
         floats = [index for index, tensor in enumerate(call.inputs) if tensor.is_floating_point()]
-        products = dict(zip(floats, zip(*(each.inputs for each in passes))))
-        result: list[Tensor | None] = []
+        results = {
+            each: [dict(zip(floats, found.inputs)).get(i) for i in range(len(call.input_gradients))]
+            for each, found in passes.items()
+        }
         for index, captured in enumerate(call.input_gradients):
-            product, *others = products.get(index, (None, None, None))
+            product, *others = (found[index] for found in results.values())
             if product is None or captured is None:
-                result.append(product)
                 continue
             axis = channel_axis(layer, captured.dim())
             floors = Floors.between(product, others[0], others[1], axis, unit)
             self._judge_input_gradient(call, index, captured, floors, terms, upstream[0])
-            result.append(captured)
+            for found in results.values():
+                found[index] = captured
         gradient = upstream[0] if len(call.outputs) == 1 and call.inputs else None
         sums = {} if gradient is None else dict(rounding_of_sums(layer, as_float64(call.inputs[0]), gradient))
-        self.parameters.add(layer, [each.parameters for each in passes], first, unit, sums)
-        self.input_gradients[call.layer, call.call] = result
-        return result
+        self.parameters.add(layer, [each.parameters for each in passes.values()], first, unit, sums)
+        self.input_gradients[call.layer, call.call] = results
+        return results[Arithmetic.EXACT]
 
     def _judge_upstream(self, call: CapturedCall, index: int, exact: Tensor | None) -> Tensor | None:
         """Compare an upstream gradient with the captured one. Returns the captured one, or the exact one where there is none."""

@@ -19,7 +19,7 @@ from ..float64.structures import as_float32, flatten, map_tensors
 from ..verdict.local import enough
 from ..verdict.tables import Table
 from ..weights.canonical import Array
-from .tensors import Floors, NoiseOf, known_noise, mean_squares
+from .tensors import Floors, NoiseOf, mean_squares
 
 # Calls of one layer whose floors are measured. Later calls have the same floors in relation to the size of their outputs.
 MEASURED_CALLS = 3
@@ -27,7 +27,7 @@ ALIKE = 1e-3  # relative difference of the size of every channel, below which tw
 ENOUGH_VALUES = 32  # least number of values of a channel for a floor that is measured on one item of the batch
 
 Item = TypeVar("Item")
-MORE_SAMPLES = 8  # perturbed computations of a layer that is beyond a limit
+MORE_SAMPLES = 8  # perturbed computations of a layer, or of glue code, that is beyond a limit
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,7 @@ class FloorMeter:
             noise = Noise(self.models.seed + 1 + index, unit)
             for change, perturbed, y in zip(changes, self._perturbed(name, args, noise), exact):
                 change += (perturbed - y).square() / MORE_SAMPLES
-        return [
-            replace(
-                each,
-                perturbation=mean_squares(change.sqrt(), axis),
-                noise=(known_noise(change.sqrt()), each.noise[1]),
-            )
-            for each, change, axis in zip(found, changes, axes)
-        ]
+        return [each.sampled(change, axis) for each, change, axis in zip(found, changes, axes)]
 
     def noise_of(self, unit: float) -> Noise:
         """The noise of a precision, which is that of the run or float32."""

@@ -17,6 +17,7 @@ from ..float64.stepping import Models, Pause
 from ..verdict.findings import Finding
 from .causes import Causes
 from .difference import Difference
+from .floors import MORE_SAMPLES
 from .tape import Arithmetic, Idle, Tape
 from .tensors import Floors, Place, judge
 
@@ -59,11 +60,25 @@ class GlueCode:
 
         floors: of what the reference's glue code computes. axis: axis of the channels.
         """
-        finding = judge(place, captured, replace(floors, undecided=partial(self._undecided, floors.exact)), 1, axis)
+        again = partial(self._more_samples, floors, axis) if self.recorded else None
+        floors = replace(floors, undecided=partial(self._undecided, floors.exact), again=again)
+        finding = judge(place, captured, floors, 1, axis)
         difference = Difference(finding, captured, floors, axis, finding.terms)
         if difference.equal:
             self.settle(floors.exact)
         return self.causes.of_glue(difference) if self.recorded and not difference.equal else finding
+
+    def _more_samples(self, floors: Floors, axis: int) -> Floors:
+        """The floors by MORE_SAMPLES perturbed computations of the glue code; as they are where it cannot be computed again."""
+        exact, operations = floors.exact, self.tape.behind(floors.exact)
+        squares = torch.zeros_like(exact, dtype=torch.float64)
+        for index in range(MORE_SAMPLES):
+            noise = Noise(self.models.seed + 1 + index, self.models.precision.unit)
+            value = self.tape.perturbed(exact, operations, noise, partial(self.models.perturbed_code, noise))
+            if value is None or value.shape != exact.shape:
+                return floors
+            squares += (value - exact).square() / MORE_SAMPLES
+        return floors.sampled(squares, axis)
 
     def _undecided(self, exact: Tensor) -> Tensor:
         """Which whole numbers change when the operations of the glue code round MARGIN times as much."""

@@ -101,6 +101,13 @@ class Floors:
             exact, self.perturbation, self.float32_error, unit=self.unit, noise=self.noise if same else (None, None)
         )
 
+    def sampled(self, squares: Tensor, axis: int) -> Floors:
+        """The same with another noise by the perturbation: these mean squares of several samples, of each value."""
+        noise = squares.sqrt()
+        return replace(
+            self, perturbation=mean_squares(noise, axis), noise=(known_noise(noise), self.noise[1]), again=None
+        )
+
     def at(self, places: Array, values: Array, terms: int, axis: int) -> Array:
         """The rms of the noise at some values: √(κ²·(d² + (u·y)²/3) + e32²). Arguments: see ``NoiseOf`` and ``judge``."""
         kappa = 1.0 if self.perturbation is None else limits.growth(terms, self.unit)
