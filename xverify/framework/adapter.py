@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 from ..errors import Failed, NoModel, Unsupported
 from ..workload.code import BUILD, model_of
 from ..workload.spec import ModelFolder
-from .decoding import Decodes
+from .code_decoder import CodeDecoder
+from .decoding import Decoder, Decodes
 from .dropout import DropsOut
 from .own_step import RunsOwnStep
 from .reference import IN_MEMORY as IN_MEMORY
@@ -111,6 +112,9 @@ class Framework(Reference, DropsOut, RunsOwnStep, Decodes):
     def fused_parameters(self, model: Any) -> dict[str, tuple[str, ...]]:
         """Weights that the framework stores as one tensor where torch has several: name -> names of the tensors whose sum it is."""
         return {}
+
+    def decoder(self, model: Any, inputs: Mapping[str, str | None], output: str) -> Decoder:
+        return CodeDecoder(self, model, inputs, output) if self.decodes else super().decoder(model, inputs, output)
 
     def advice_on_axes(self, model: Any, name: str, shape: tuple[int, ...]) -> str:
         """What the user can declare so that a weight gets this shape, as a clause; "" when nothing helps.

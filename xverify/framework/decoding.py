@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from ..errors import Unsupported
 from ..weights.canonical import Array
-from .runner import Runner
+from .layered import ShowsLayers
 
 # Names in the graph that a framework exports of a decoder; the tensors of the cache are past.0 and present.0, and so on.
 MASK, POSITIONS, PAST, PRESENT = "attention_mask", "position_ids", "past", "present"
@@ -176,19 +176,36 @@ class Decoder:
         return None
 
 
-class Decodes(Runner):
+class Decodes(ShowsLayers):
     """A runner whose models can be called as decoders. All members are optional."""
 
     decodes: ClassVar[bool] = False
     # The modes whose callables a decoder has; None: all of them.
     decoding_modes: ClassVar[tuple[str, ...] | None] = ("eager",)
 
-    def decoder(self, model: Any, inputs: Sequence[str], output: str) -> Decoder:
+    def decoder(self, model: Any, inputs: Mapping[str, str | None], output: str) -> Decoder:
         """A model as a decoder. Raises Unsupported for a model without a cache.
 
-        inputs: the names of the tokens and of further inputs. output: the name of the first output.
+        inputs: the tokens and the further inputs, name -> layout (see ``to_native``). output: the name of the first output.
         """
         raise Unsupported(f"xverify does not decode with {self.name} yet: name torch:eager")
+
+    def decoder_code(self, model: Any) -> Callable[..., Any]:
+        """The method of a model whose parameters say what a call takes. Raises Unsupported where no call takes a cache."""
+        code: Callable[..., Any] = getattr(model, self.layer_method)
+        return code
+
+    def decoder_call(self, model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        """Call a model. inputs: native. given: the other arguments by name, such as the cache."""
+        return model(*inputs, **given)
+
+    def taken(self, tensor: Any, places: Sequence[int], axis: int) -> Any:
+        """A tensor with these places of an axis alone, in this order."""
+        raise NotImplementedError
+
+    def other_threads(self, number: int) -> AbstractContextManager[None]:
+        """A context in which the framework has this number of threads. Raises Unsupported where it cannot change it."""
+        raise Unsupported(f"{self.name} cannot change its number of threads after its start")
 
     def export_decoder(
         self, model: Any, inputs: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path, with_weights: bool

@@ -156,7 +156,7 @@ class DecodingWork(Group):
         return found, place
 
     def _decoder(self, model: Any) -> Decoder:
-        return self.state.framework.decoder(model, list(self.state.inputs), next(iter(self.state.outputs)))
+        return self.state.framework.decoder(model, self.state.inputs, next(iter(self.state.outputs)))
 
     def _given(self, path: str) -> Given:
         """What the first case of an array file gives."""

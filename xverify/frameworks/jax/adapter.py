@@ -15,7 +15,7 @@ A model computes in the dtype of its weights. Its training changes all of them, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,13 @@ class Adapter(Jax):
 
     def pure(self, model: Any) -> Function:
         return Pure(model)
+
+    def decoder_code(self, model: Any) -> Callable[..., Any]:
+        code: Callable[..., Any] = model.apply
+        return code
+
+    def decoder_call(self, model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        return model.apply(model.weights, *inputs, **given)
 
     def environment(self) -> dict[str, object]:
         return {"jax": self.jax.__version__, "threads": self.threads}

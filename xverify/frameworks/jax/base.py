@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -30,6 +30,7 @@ class Jax(Framework):
     own_variants: tuple[str, ...] = ("eps-inside", "corrected maximum", "clip eps")
     captured_mode = ""  # inner functions are not compiled during a capture
     devices = ("cpu", "cuda")
+    decodes = True
 
     def __init__(self, threads: int, device: str) -> None:
         import jax
@@ -96,6 +97,17 @@ class Jax(Framework):
         """Run without compilation, so that the body of a loop runs on values once per iteration instead of being traced once."""
         with self.jax.disable_jit():
             return super().capture(model, inputs, names, recorder)
+
+    @contextmanager
+    def float64_arithmetic(self) -> Iterator[None]:
+        """Building a float64 model allows 64 bits in the whole process; without them, code in float32 computes as it does alone."""
+        try:
+            yield
+        finally:
+            self.jax.config.update("jax_enable_x64", False)
+
+    def taken(self, tensor: Any, places: Sequence[int], axis: int) -> Any:
+        return self.jax.numpy.take(tensor, np.array(places), axis)
 
     def pure(self, model: Any) -> Function:
         """The model as a pure function of its variables, in training mode."""

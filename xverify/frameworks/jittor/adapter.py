@@ -49,6 +49,7 @@ class Adapter(Framework):
     scalars = False
     default_modes = ("eager",)
     trains = True
+    decodes = True
     takes_recipe = True
     not_mixed = (
         "Jittor 1.3.11 was tried: its auto_mixed_precision_level never chooses bfloat16, and in float16 its matrix product of "
@@ -131,6 +132,9 @@ class Adapter(Framework):
 
     def layers(self, model: Any) -> dict[str, list[Any]]:
         return {name: [module] for name, module in model.named_modules() if name}
+
+    def taken(self, tensor: Any, places: Sequence[int], axis: int) -> Any:
+        return tensor[(slice(None),) * axis + (self.jt.array(list(places)),)]
 
     def environment(self) -> dict[str, object]:
         settings = {

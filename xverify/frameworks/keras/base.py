@@ -69,6 +69,7 @@ class Keras(Framework):
     file = "tensorflow"
     weights_module = weights
     layer_method = "call"
+    decodes = True
     channels_last = True
     own_variants: tuple[str, ...] = ("eps-hat", "eps-inside", "decoupled", "clip eps")
     # The value of KERAS_BACKEND.
@@ -140,6 +141,21 @@ class Keras(Framework):
         if calling.is_functional(model):
             return calling.of_functional(model, self.setup.inputs)
         return self.arguments.get(model, calling.one_by_one)
+
+    def decoder_code(self, model: Any) -> Callable[..., Any]:
+        if not calling.is_layer(model) or calling.is_functional(model):
+            raise Unsupported(
+                "a decoder of Keras is a subclass of keras.Model, whose call takes a cache: the inputs of this model are fixed"
+            )
+        return super().decoder_code(model)
+
+    def decoder_call(self, model: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
+        return model(*self._arguments(model)(inputs), training=False, **given)
+
+    def taken(self, tensor: Any, places: Sequence[int], axis: int) -> Any:
+        from keras import ops
+
+        return ops.take(tensor, list(places), axis)
 
     def precisions(self, model: Any) -> dict[str, str]:
         import keras

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ class Adapter(OnArrays, Framework):
     def capture(self, model: Opened, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Any) -> Any:
         return eager(self, model, inputs)(*inputs)
 
-    def decoder(self, model: Opened, inputs: Sequence[str], output: str) -> Decoder:
+    def decoder(self, model: Opened, inputs: Mapping[str, str | None], output: str) -> Decoder:
         return LlamaDecoder(model.model, model.length, self.threads, model.kinds)
 
     def environment(self) -> dict[str, object]:

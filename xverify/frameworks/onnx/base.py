@@ -53,8 +53,8 @@ class OnExport(OnArrays, Framework):
         """What computes a graph as the callable that was made last does. threads: their number; 0 for that of the run."""
         raise NotImplementedError
 
-    def decoder(self, model: Any, inputs: Sequence[str], output: str) -> Decoder:
-        return OnnxDecoder(self, model, self.decoder_graph(model, inputs))
+    def decoder(self, model: Any, inputs: Mapping[str, str | None], output: str) -> Decoder:
+        return OnnxDecoder(self, model, self.decoder_graph(model, list(inputs)))
 
     def decoder_graph(self, model: Any, inputs: Sequence[str]) -> DecoderGraph:
         """What a graph takes as a decoder. inputs: the names of the spec. Raises Unsupported for another graph."""

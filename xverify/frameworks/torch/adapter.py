@@ -215,15 +215,15 @@ class Adapter(TrainsOnTorch, Framework):
         kind = MixedLearner if optimizer.recipe.is_mixed else Learner
         return kind(self, model, mode, batch, optimizer)
 
-    def decoder(self, model: Any, inputs: Sequence[str], output: str) -> Decoder:
+    def decoder(self, model: Any, inputs: Mapping[str, str | None], output: str) -> Decoder:
         from xverify.frameworks.torch.decoding import TorchDecoder
 
-        return TorchDecoder(model, output)
+        return TorchDecoder(self, model, inputs, output)
 
     def export_decoder(self, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
         from xverify.frameworks.torch.decoder_export import export_decoder
 
-        return export_decoder(model, inputs, names, path, with_weights)
+        return export_decoder(self, model, inputs, names, path, with_weights)
 
     def checkpoint(self) -> Checkpoint:
         from xverify.frameworks.torch.checkpoint import TorchCheckpoint

@@ -58,6 +58,18 @@ class OnTorch(Runner):
         found: Array = (tensor.float() if tensor.dtype == self.torch.bfloat16 else tensor).numpy()
         return found
 
+    def taken(self, tensor: Any, places: Sequence[int], axis: int) -> Any:
+        return tensor.index_select(axis, self.torch.tensor(list(places), device=tensor.device))
+
+    @contextmanager
+    def other_threads(self, number: int) -> Iterator[None]:
+        before = self.torch.get_num_threads()
+        self.torch.set_num_threads(number)
+        try:
+            yield
+        finally:
+            self.torch.set_num_threads(before)
+
     def device_memory(self) -> dict[str, float]:
         if self.accelerator is None:
             return {}

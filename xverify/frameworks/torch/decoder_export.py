@@ -14,7 +14,7 @@ import torch
 
 from xverify.errors import Unsupported
 from xverify.float64.replaced import replaced
-from xverify.framework.adapter import Names
+from xverify.framework.adapter import Framework, Names
 from xverify.framework.decoding import MASK, PAST, POSITIONS, PRESENT
 from xverify.framework.structures import is_tensor
 from xverify.frameworks.torch.decoding import TorchDecoder
@@ -32,7 +32,9 @@ class CacheAxes:
     places: int | None
 
 
-def export_decoder(model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool) -> str:
+def export_decoder(
+    framework: Framework, model: Any, inputs: tuple[Any, ...], names: Names, path: Path, with_weights: bool
+) -> str:
     """Write a decoder as ONNX. Returns why the newer exporter made it; "" when the older one did.
 
     The graph takes the tokens and the further inputs, ``attention_mask`` and ``position_ids`` where the model takes them, and the
@@ -41,7 +43,7 @@ def export_decoder(model: Any, inputs: tuple[Any, ...], names: Names, path: Path
     """
     if len(names[1]) > 1:
         raise Unsupported(f"an export with a cache returns the first output, and the spec names {len(names[1])}")
-    decoder = TorchDecoder(model, names[1][0])
+    decoder = TorchDecoder(framework, model, dict.fromkeys(names[0]), names[1][0])
     rows = torch.arange(ROWS) % len(inputs[0])
     tokens, *more = (each[rows] for each in inputs)
     half = tokens.shape[1] // 2
