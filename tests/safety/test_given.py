@@ -288,3 +288,21 @@ def test_a_batch_norm_that_is_folded_under_the_same_names_is_equal(xverify, tmp_
     save_file(wrong, tmp_path / files[1])
     done = xverify("weights", "diff", tmp_path / "left.npz", tmp_path / "right.npz")
     assert done.code == 1, done.out
+
+
+UNLIKE = {
+    "of one axis": ({"x": X[0]}, "0/x has the shape"),
+    "of another axis": ({"x": X[..., None]}, "and the input takes (2, 8)"),
+    "of another size": ({"x": np.ones((2, 5), np.float32)}, "0/x has the shape (2, 5), and the input takes"),
+    "of text": ({"x": np.full(X.shape, "a")}, "0/x is text, and the input takes float32"),
+    "of fractions": ({"index": INDEX + 0.5}, "0/index is float64, and the input takes int32"),
+    "of another name": ({"z": X}, "case 0 has z, which is no input. Inputs: "),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", UNLIKE)
+def test_an_array_that_an_input_cannot_take_is_refused_in_one_line(xverify, tmp_path, model, kind):
+    changed, says = UNLIKE[kind]
+    np.savez(tmp_path / "x.npz", **{"x": X, "index": INDEX, **changed})
+    refused(xverify("check", model, "--inputs", tmp_path / "x.npz"), "x.npz", says)

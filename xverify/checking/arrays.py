@@ -71,6 +71,34 @@ def check_fits(arrays: Mapping[str, Array], tensors: Sequence[Tensor], what: str
             raise UsageError(f"{what}: {key}: {problem}")
 
 
+def unlike(arrays: Mapping[str, Array], tensors: Sequence[Tensor]) -> str:
+    """Which array has another rank, size or kind of values than the input that it is for, as a clause; "" for none.
+
+    arrays: "case/name" -> array. A runtime may take such an array all the same, so this explains why one did not.
+    """
+    by_name = {each.name: each for each in tensors}
+    for key, array in arrays.items():
+        tensor = by_name.get(key.partition("/")[2])
+        if tensor is None:
+            continue
+        shape = tensor.shape if tensor.shape is not None else array.shape
+        fixed = [(own, size) for own, size in zip(array.shape, shape) if isinstance(size, int)]
+        if array.ndim != len(shape) or any(own != size for own, size in fixed):
+            sizes = ", ".join("?" if size is None else str(size) for size in shape)
+            return f"{key} has the shape {array.shape}, and the input takes ({sizes})"
+        if array.dtype.kind not in _kinds(tensor.dtype):
+            given = "text" if array.dtype.kind == "U" else array.dtype.name
+            return f"{key} is {given}, and the input takes {tensor.dtype}"
+    return ""
+
+
+def _kinds(dtype: str) -> str:
+    """The kinds of numpy's dtypes whose values an input of this dtype takes."""
+    if dtype == "string":
+        return "U"
+    return "b" if dtype == "bool" else "iu" if "int" in dtype else "f"
+
+
 def _plain(array: Array, what: str) -> Array:
     """The same values in the byte order of this machine, of a dtype that runtimes have. Raises UsageError where there is none."""
     array = array.astype(array.dtype.newbyteorder("="), copy=False)

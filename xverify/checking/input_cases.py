@@ -14,7 +14,7 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import cases as cases_module
 from . import sequence
-from .arrays import check_fits, load
+from .arrays import check_fits, load, unlike
 from .computing import FIRST, Cases, Computed, compute_alone, sized
 from .decoder_cases import TOKENS, misfit
 from .options import CheckSettings
@@ -132,6 +132,9 @@ def guess_cases(
         return cases, _computed(opened, cases, settings)
     except Failed as error:
         failure = error
+    given = unlike(cases.arrays, tensors) if settings.inputs is not None else ""
+    if given:
+        raise UsageError(f"--inputs {settings.inputs}: {given}")
     shapes = {each.name: each.shape for each in cases.tensors}
     unfit = misfit(tensors, shapes) if all(each.name in shapes for each in tensors) else ""
     if unfit:
