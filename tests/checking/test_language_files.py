@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
         for name, settings in files.INT4.items():
             files.int4(place / f"{model} float32.onnx", place / f"{model} {name}.onnx", **settings)
     files.grouped(place / "grouped.onnx")
+    files.grouped(place / "grouped float16.onnx", half=True)
     files.int4(place / "grouped.onnx", place / "grouped int4.onnx", **files.INT4["symmetric"])
     return place
 
@@ -33,7 +34,8 @@ def checked(xverify, tmp_path, file, reference):
     return done.code, rows, done.out + done.err
 
 
-RIGHT = [f"{model} {name}" for model in files.MODELS for name in (*files.OPTIMISED, *files.INT4)] + ["grouped int4"]
+RIGHT = [f"{model} {name}" for model in files.MODELS for name in (*files.OPTIMISED, *files.INT4)]
+RIGHT += ["grouped int4", "grouped float16"]
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -59,6 +61,8 @@ ATTRIBUTES = {  # name -> the right file, the operator, and the change
     "epsilon is 0.002": ("llama float32", "SkipSimplifiedLayerNormalization", files.attribute("epsilon", 2e-3)),
     "rotary_interleaved is 1": ("grouped", "GroupQueryAttention", files.attribute("rotary_interleaved", 1)),
     "scale is 0.27": ("grouped", "GroupQueryAttention", files.attribute("scale", 0.27)),
+    "scale is 0.28": ("grouped float16", "GroupQueryAttention", files.attribute("scale", 0.28)),
+    "epsilon is 0.1": ("grouped float16", "SkipSimplifiedLayerNormalization", files.attribute("epsilon", 0.1)),
 }
 
 
@@ -66,7 +70,8 @@ ATTRIBUTES = {  # name -> the right file, the operator, and the change
 def test_another_attribute_is_named_with_its_node(xverify, tmp_path, folder, says):
     name, op, change = ATTRIBUTES[says]
     node = files.changed(folder / f"{name}.onnx", tmp_path / "wrong.onnx", op, change)
-    code, rows, text = checked(xverify, tmp_path, tmp_path / "wrong.onnx", folder / f"{name}.onnx")
+    reference = folder / f"{name.removesuffix(' float16')}.onnx"  # of the file in float16, the one in float32
+    code, rows, text = checked(xverify, tmp_path, tmp_path / "wrong.onnx", reference)
     assert code == 1, text
     assert rows["conversion"]["error"]["verdict"] == "DIFFERENT"
     assert f"{op} {node!r}" in rows["conversion"]["error"]["reason"]

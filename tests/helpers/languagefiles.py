@@ -94,9 +94,10 @@ def int4(plain: Path, target: Path, **settings) -> Path:
 
 
 def grouped(target: Path, half: bool = False, **attributes) -> Path:
-    """A file of one layer of attention as the builder of onnxruntime-genai writes it.
+    """A file of one layer of attention between two norms, as the builder of onnxruntime-genai writes it.
 
-    half: whether its weights, its cache and its values are in float16. attributes: of the attention.
+    half: whether its weights, its cache and its values are in float16; the norms are in float32 then, as of Gemma, between Casts.
+    attributes: of the attention.
     """
     import numpy as np
     import onnx
@@ -108,31 +109,50 @@ def grouped(target: Path, half: bool = False, **attributes) -> Path:
         "table": random.standard_normal((64, 64)),
         "qkv": 0.15 * random.standard_normal((64, 128)),
         "out": 0.15 * random.standard_normal((64, 64)),
+        "head": 0.15 * random.standard_normal((64, 64)),
         "cos": np.cos(angles),
         "sin": np.sin(angles),
     }
     dtype = np.float16 if half else np.float32
     constants = [numpy_helper.from_array(each.astype(dtype), name) for name, each in arrays.items()]
     constants += [
+        numpy_helper.from_array(1 + 0.1 * random.standard_normal(64).astype(np.float32), f"norm{i}") for i in (1, 2)
+    ]
+    constants += [
         numpy_helper.from_array(np.array(value, np.int64), name) for name, value in (("one", 1), ("axis", [1]))
     ]
     node, kinds = helper.make_node, onnx.TensorProto
+
+    def cast(name: str, to: int) -> list:
+        return [node("Cast", [name], [f"{name} cast"], f"{name}/Cast", to=to)] if half else []
+
+    end = " cast" if half else ""
     shared = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "rotary_interleaved": 0, "scale": 0.25}
     nodes = [
         node("Gather", ["table", "input_ids"], ["x"], "embedding"),
+        *cast("x", kinds.FLOAT),
+        node("SimplifiedLayerNormalization", [f"x{end}", "norm1"], ["normed"], "norm", axis=-1, epsilon=1e-6, stash_type=1),
+        *cast("normed", kinds.FLOAT16),
         node("ReduceSum", ["attention_mask", "axis"], ["counted"], "counted", keepdims=0),
         node("Sub", ["counted", "one"], ["last"], "last"),
         node("Cast", ["last"], ["seqlens_k"], "seqlens_k", to=kinds.INT32),
         node("Shape", ["attention_mask"], ["shape"], "shape"),
         node("Gather", ["shape", "one"], ["width"], "width", axis=0),
         node("Cast", ["width"], ["total"], "total", to=kinds.INT32),
-        node("MatMul", ["x", "qkv"], ["projected"], "qkv_proj"),
+        node("MatMul", [f"normed{end}", "qkv"], ["projected"], "qkv_proj"),
         node(
             "GroupQueryAttention",
             ["projected", "", "", "past_key_values.0.key", "past_key_values.0.value", "seqlens_k", "total", "cos", "sin"],
             ["attended", "present.0.key", "present.0.value"], "attention", domain="com.microsoft", **shared | attributes,
         ),
-        node("MatMul", ["attended", "out"], ["logits"], "o_proj"),
+        node("MatMul", ["attended", "out"], ["made"], "o_proj"),
+        *cast("made", kinds.FLOAT),
+        node(
+            "SkipSimplifiedLayerNormalization", [f"x{end}", f"made{end}", "norm2"], ["last norm"], "last norm",
+            domain="com.microsoft", epsilon=1e-6,
+        ),
+        *cast("last norm", kinds.FLOAT16),
+        node("MatMul", [f"last norm{end}", "head"], ["logits"], "lm_head"),
     ]  # fmt: skip
     cache, real = ["batch", 2, "past", "size"], kinds.FLOAT16 if half else kinds.FLOAT
     value = helper.make_tensor_value_info
