@@ -140,7 +140,8 @@ def _installed(
         if not adapter.default_modes or not offered(folder, adapter) or not _does(adapter, task):
             continue
         if _available(adapter, interpreters):
-            chosen += [(adapter, mode) for mode in adapter.default_modes]
+            able = adapter.decoding_modes if task == "decode" else None
+            chosen += [(adapter, mode) for mode in adapter.default_modes if able is None or mode in able]
         else:
             notes.append(f"{adapter.called()} is not covered: it is not installed ({environments.remedy(adapter)})")
     if not chosen:
