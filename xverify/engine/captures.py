@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import outputs
 from ..errors import UsageError
 from ..framework import reads
@@ -114,7 +116,10 @@ def _tensors(capture: Capture, kind: str) -> Iterator[str]:
             f", low={int(array.min())}, high={int(array.max()) + 1}" if array.dtype.kind in "iu" and array.size else ""
         )
         name = path or f"output{index}"
-        yield f"{name!r}: TensorSpec({array.shape!r}, {array.dtype.name!r}{limits})"
+        # Nothing else tells which arrays are images.
+        layout = {4: "NCHW", 5: "NCDHW"}.get(array.ndim) if capture.channels_last else None
+        shape = capture.canonical(array, layout).shape
+        yield f"{name!r}: TensorSpec({shape!r}, {array.dtype.name!r}{limits}, layout={layout!r})"
 
 
 def _sizes(capture: Capture, folder: ModelFolder) -> dict[str, int]:
@@ -122,14 +127,15 @@ def _sizes(capture: Capture, folder: ModelFolder) -> dict[str, int]:
     declared_inputs = folder.spec.declared["inputs"]
     sizes: dict[str, int] = {}
     for name, array in zip(declared_inputs, capture.ordered(0, tuple(declared_inputs))):
-        written, shape = declared_inputs[name].shape, capture.shape(array)
+        written, recorded = declared_inputs[name].shape, np.broadcast_to(np.float32(0), capture.shape(array))
+        shape = capture.canonical(recorded, declared_inputs[name].layout).shape if recorded.ndim == len(written) else ()
         fits = len(written) == len(shape) and all(
             not isinstance(size, int) or size == has for size, has in zip(written, shape)
         )
         if not fits:
             raise UsageError(
-                f"{capture.path}: the input {name} has the shape {shape}, and {folder.name} takes {written}: this is a capture of "
-                "another model, or its axes are in another order"
+                f"{capture.path}: the input {name} has the shape {recorded.shape}, and {folder.name} takes {written}: this is a "
+                "capture of another model, or its axes are in another order"
             )
         named = ((BATCH_SIZE if size == BATCH else str(size), has) for size, has in zip(written, shape))
         sizes |= {size: has for size, has in named if size == BATCH_SIZE or size in folder.spec.sizes}
@@ -157,6 +163,6 @@ def _inputs(capture: Capture, folder: ModelFolder, path: Path) -> Path:
     path.parent.mkdir()
     for index, case in enumerate(capture.alike()):
         for (name, tensor), array in zip(spec.items(), capture.ordered(case, tuple(spec))):
-            arrays[case_key(index, name)] = capture.array(array).astype(tensor.dtype)
+            arrays[case_key(index, name)] = capture.canonical(capture.array(array), tensor.layout).astype(tensor.dtype)
     npz.save_file(arrays, path)
     return path

@@ -101,7 +101,7 @@ class ModelFile(Runner):
     # Whether it may write the graph of a file as ONNX, see ``write_onnx``.
     writes_onnx: ClassVar[bool] = False
     # Whether the channels of the images in such a graph are their last axis.
-    channels_last: ClassVar[bool] = False
+    channels_last: bool = False
     # Name of each input of the file that is open -> its dtype.
     dtypes: Mapping[str, str] = {}
 

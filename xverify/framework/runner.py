@@ -108,8 +108,8 @@ class Runner:
     blocking: bool = False
     # Whether another process computes, with a clock of its own that times the calls; see ``timed_pieces``.
     times_itself: ClassVar[bool] = False
-    # Whether layers take and return images as N,H,W,C.
-    channels_last: ClassVar[bool] = False
+    # Whether layers take and return images as N,H,W,C. An object may set it by its model.
+    channels_last: bool = False
     # Whether it has tensors without axes; where it has none, an output of shape (1,) stands for one.
     scalars: ClassVar[bool] = True
 

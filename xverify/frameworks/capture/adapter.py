@@ -18,6 +18,8 @@ from xverify.framework.capture import Recorder, first_items
 from xverify.framework.runner import OnArrays
 from xverify.framework.structures import map_leaves
 from xverify.frameworks.capture import file
+from xverify.frameworks.keras.base import canonical, native
+from xverify.frameworks.onnx.base import OnExport
 from xverify.weights.canonical import Streamed
 
 MOST_LISTED = 3  # names in a message
@@ -76,7 +78,14 @@ class Adapter(OnArrays, Framework):
                 f"the model was recorded in {capture.lower()}, and a forward pass is judged in float32: record it with weights in "
                 "float32 and without autocast. What a device rounds by itself, such as TF32, is recognised"
             )
+        self.channels_last = capture.channels_last
         return Recorded(capture)
+
+    def to_native(self, array: Array, layout: str | None) -> Any:
+        return native(array, layout) if self.channels_last else super().to_native(array, layout)
+
+    def to_numpy(self, tensor: Any, layout: str | None) -> Array:
+        return canonical(np.asarray(tensor), layout) if self.channels_last else np.asarray(tensor)
 
     def load_weights(self, model: Recorded, arrays: Mapping[str, Array]) -> None:
         """Compare the weights with the digests of those that the model had. Raises Failed where one differs."""
@@ -100,6 +109,8 @@ class Adapter(OnArrays, Framework):
         return model.weights or Given(model.capture.shapes)
 
     def layers(self, model: Recorded) -> dict[str, list[Any]]:
+        if model.capture.graph is not None:
+            return OfGraph(model.capture).layers(model.capture.graph)
         return {name: [type(kind, (), {})()] for name, kind in model.capture.manifest["layers"].items()}
 
     def capture(self, model: Recorded, inputs: tuple[Any, ...], names: Mapping[str, str], recorder: Recorder) -> Any:
@@ -107,6 +118,8 @@ class Adapter(OnArrays, Framework):
         capture = model.capture
         case = self.case(capture, inputs)
         first = _first(capture.ordered(case, self.setup.inputs), capture, inputs)
+        if capture.graph is not None:
+            return OfGraph(capture, case, first).capture(capture.graph, inputs, names, recorder)
         if names and not any(call.case == case for call in capture.calls):
             raise Unsupported(f"no layers were recorded in call {case} of the model")
         for call in capture.calls:
@@ -131,6 +144,28 @@ class Adapter(OnArrays, Framework):
 
     def environment(self) -> dict[str, object]:
         return {"capture": "recorded elsewhere"}
+
+
+class OfGraph(OnExport):
+    """The layers of an ONNX graph, by the values that were recorded of its nodes. case, first: see ``Adapter.capture``."""
+
+    name = "capture"
+
+    def __init__(self, read: file.Capture, case: int = 0, first: tuple[int, int] | None = None) -> None:
+        self.read, self.case, self.first = read, case, first
+
+    def feed(self, model: Any, inputs: Sequence[Array]) -> dict[str, Array]:
+        return self._items(self.read.manifest["cases"][self.case]["inputs"])
+
+    def returned(self, model: Any, inputs: Sequence[Array]) -> list[str]:
+        return [each.name for each in model.graph.output]
+
+    def expose(self, model: Any, feed: Mapping[str, Array], tensors: list[str]) -> dict[str, Array]:
+        values = self.read.manifest["cases"][self.case].get("values", {})
+        return self._items({name: values[name] for name in tensors if name in values})
+
+    def _items(self, names: Mapping[str, str]) -> dict[str, Array]:
+        return {name: first_items(self.read.array(array), self.first) for name, array in names.items()}
 
 
 def _first(names: Sequence[str], capture: file.Capture, inputs: tuple[Any, ...]) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,14 @@ import numpy as np
 from xverify import reading
 from xverify.errors import UsageError, WeightsError, first_line
 from xverify.frameworks.capture.xverify_recorder import FORMAT, LOWER, Store
+from xverify.frameworks.keras.base import canonical
 from xverify.weights import safetensors
 from xverify.weights.canonical import Array
 
 FIELDS = (
     "format", "framework", "environment", "machine", "cases", "layers", "calls", "weights", "digests", "rank", "ranks", "note",
 )  # fmt: skip
-VERSIONS = ("torch", "jax", "tensorflow", "numpy")  # of what may have computed
+VERSIONS = ("torch", "jax", "flax", "keras", "tensorflow", "mlx", "onnxruntime", "numpy")  # of what may have computed
 SETTINGS = {"tf32_matmul": "TF32 in matrix products", "tf32_cudnn": "TF32 in convolutions"}
 Json = dict[str, Any]  # an object of JSON, which may have any values
 
@@ -69,6 +71,30 @@ class Capture:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of an array."""
         return self.places[name].shape
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether images are N,H,W,C."""
+        return bool(self.manifest.get("channels_last", False))
+
+    def canonical(self, array: Array, layout: str | None) -> Array:
+        """An array with its axes as torch has them. layout: these axes, such as "NCHW"; None: they stay as they are."""
+        return canonical(array, layout) if self.channels_last else array
+
+    @property
+    def graph(self) -> Any:
+        """The graph of an ONNX file, as far as the layers are told by it; None where calls of layers were recorded."""
+        found = self.manifest.get("graph")
+        if found is None:
+            return None
+        nodes = [
+            SimpleNamespace(name=name, op_type=kind, input=given, output=made)
+            for name, kind, given, made in found["nodes"]
+        ]
+        weights, outputs = (
+            [SimpleNamespace(name=name) for name in found[each]] for each in ("initializers", "outputs")
+        )
+        return SimpleNamespace(graph=SimpleNamespace(node=nodes, initializer=weights, output=outputs))
 
     def arrays(self, case: int, kind: str) -> dict[str, Array]:
         """The inputs or the outputs of a case. kind: "inputs" or "outputs"."""
@@ -180,7 +206,8 @@ def _check(path: Path, manifest: Json, places: Mapping[str, safetensors.Place]) 
     lacks = [each for each in FIELDS if each not in manifest]
     if lacks:
         raise UsageError(f"{path}: the header of the capture lacks {', '.join(lacks)}")
-    named = [name for case in manifest["cases"] for kind in ("inputs", "outputs") for name in case[kind].values()]
+    kinds = ("inputs", "outputs", "values")
+    named = [name for case in manifest["cases"] for kind in kinds for name in case.get(kind, {}).values()]
     named += [name for call in manifest["calls"] for name in (*call["inputs"], *call["outputs"])]
     absent = sorted(set(named) - set(places))
     if absent:
@@ -235,9 +262,10 @@ class _Joining:
         }
 
     def _case(self, cases: Sequence[Json]) -> Json:
-        both = {kind: [each[kind] for each in cases] for kind in ("inputs", "outputs")}
+        kinds = [kind for kind in ("inputs", "outputs", "values") if kind in cases[0]]
+        both = {kind: [each[kind] for each in cases] for kind in kinds}
         named = {kind: {name: self._array(each[name] for each in of) for name in of[0]} for kind, of in both.items()}
-        return {**cases[0], **named}
+        return dict(cases[0], **named)
 
     def _call(self, calls: Sequence[Json]) -> Json:
         listed = {

@@ -9,8 +9,9 @@ This file needs numpy and the framework of the model, and nothing else. Copy it 
             recording.call(x)  # calls model(x), and records the call
 
 Then ``xverify judge run.safetensors --reference FOLDER --weights FILE`` says on any other machine whether the model computed what
-the reference says, layer by layer. A model of torch is recorded with all its layers; any other function with its inputs and
-outputs, and with what it gives to ``tap``.
+the reference says, layer by layer. A model of torch, Keras, Flax (nnx) or MLX and a session of ONNX Runtime are recorded with all
+their layers; any other function with its inputs and outputs, with the modules of flax.linen that it calls, and with what it gives
+to ``tap``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import platform
 import shutil
 import struct
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +42,9 @@ DTYPES = {
 }  # fmt: skip
 OUTPUT = 11  # the place of out_proj_weight among the arguments of F.multi_head_attention_forward, as nn.MultiheadAttention calls it
 LOWER = ("bfloat16", "float16")  # precisions below float32
+# Attributes of MLX's transformers -> torch's names.
+MLX_NAMES = {"attention": "self_attn", "self_attention": "self_attn", "cross_attention": "multihead_attn", "ln": "norm"}
+EXPOSED = 256  # values of a graph that one run of ONNX Runtime returns
 
 
 class Recording:
@@ -101,11 +106,11 @@ class Recording:
             raise ValueError(
                 f"this call has the inputs {sorted(taken)}, and the first had {sorted(self.cases[0]['inputs'])}"
             )
-        self.counts = {}
         before = len(self.calls)
+        case: Json = {"inputs": taken}
+        self.counts = {}
         try:
-            with self.adapter.watching(self.model, self) if self.records_layers else contextlib.nullcontext():
-                returned = self.adapter.run(self.model, args, kwargs)
+            returned = self.adapter.recorded(self, case, args, kwargs)
         except BaseException:
             del self.calls[before:]  # a call that failed is not recorded, where the caller goes on
             raise
@@ -115,13 +120,13 @@ class Recording:
             if array is not None:
                 own = self.outputs[index] if self.outputs and index < len(self.outputs) else name
                 given[own] = self.store.add(array)
-        self.cases.append({"inputs": taken, "outputs": given, "dtypes": _lower(returned)})
+        self.cases.append(dict(case, outputs=given, dtypes=_lower(returned)))
         return returned
 
     def tap(self, name: str, inputs: Any, outputs: Any) -> Any:
         """Record one call of a layer that is a plain function. inputs, outputs: tensors, nested or not. Returns the outputs."""
-        place = self.begin(name, "function", inputs)
-        self.end(place, outputs)
+        if not _traced((inputs, outputs)):
+            self.end(self.begin(name, "function", inputs), outputs)
         return outputs
 
     def begin(self, name: str, kind: Any, values: Any) -> Json:
@@ -152,10 +157,13 @@ class Recording:
         """Name -> value of the arguments."""
         names = list(self.inputs or self.adapter.parameters(self.model))
         names += [f"input{index}" for index in range(len(names), len(args))]
-        return dict(zip(names, args), **kwargs)
+        named = dict(zip(names, args), **kwargs)
+        only = next(iter(named.values()), None)
+        return dict(_paths(only if len(named) == 1 and isinstance(only, dict) else named))
 
     def _manifest(self) -> Json:
         weights = {}
+        kinds = {name: type(layer).__name__ for name, layer in _alone(self.adapter.layers(self.model))}
         for name, array in self.adapter.weights(self.model):
             plain = np.ascontiguousarray(array, dtype=np.float32)
             weights[name] = {"shape": list(array.shape), "sha256": hashlib.sha256(plain.tobytes()).hexdigest()}
@@ -165,10 +173,12 @@ class Recording:
             self.facts,
             format=FORMAT,
             framework=self.adapter.name,
+            channels_last=self.adapter.channels_last,
+            graph=self.adapter.graph(self.model) if self.records_layers else None,
             environment=dict(self.adapter.environment(self.model), python=platform.python_version()),
             machine={"system": platform.platform(), "processor": _processor(), "host_byteorder": sys.byteorder},
             cases=self.cases,
-            layers={**(self.adapter.layers(self.model) if self.records_layers else {}), **self.kinds},
+            layers={**(kinds if self.records_layers else {}), **self.kinds},
             calls=self.calls,
             weights=weights,
             digests=self.store.digests,
@@ -224,6 +234,8 @@ class _Function:
     """A function of any framework. The adapters of frameworks are derived from it."""
 
     name = "function"
+    method = "__call__"  # with which a layer computes
+    channels_last = False  # whether images are N,H,W,C
 
     def check(self, model: Any) -> None:
         """Raise an error where a call would not be one of inference."""
@@ -244,6 +256,21 @@ class _Function:
     def run(self, model: Any, args: Any, kwargs: Any) -> Any:
         return model(*args, **kwargs)
 
+    def recorded(self, recording: Recording, case: Json, args: Any, kwargs: Any) -> Any:
+        """Call the model, record its layers, and return what it returns. case: gets what else is recorded of this call.
+
+        What JAX has compiled shows no layers. So they are recorded in a second pass, which runs operation by operation.
+        """
+        model, before, jax = recording.model, len(recording.calls), sys.modules.get("jax")
+        with self.watching(recording):
+            returned = self.run(model, args, kwargs)
+        if jax is not None and any(isinstance(each, jax.Array) for _, each in _paths(returned)):
+            del recording.calls[before:]
+            recording.counts = {}
+            with self.watching(recording), jax.disable_jit():
+                self.run(model, args, kwargs)
+        return returned
+
     def parameters(self, model: Any) -> list[str]:
         """The names of the parameters of a call."""
         try:
@@ -255,28 +282,53 @@ class _Function:
     def called(self, model: Any) -> Any:
         return model
 
-    def layers(self, model: Any) -> dict[str, str]:
-        """Name -> class of every layer."""
-        return {}
+    def layers(self, model: Any) -> list[tuple[str, Any]]:
+        """The layers by torch's names."""
+        return []
 
     def weights(self, model: Any) -> Iterable[tuple[str, Any]]:
         """The names and arrays of the weights."""
         return []
 
+    def graph(self, model: Any) -> Json | None:
+        """The graph of a model whose values are recorded in the place of calls of layers."""
+        return None
+
     def environment(self, model: Any) -> Json:
         """Versions and settings that change numbers."""
-        versions = (
-            (name, getattr(sys.modules.get(name), "__version__", None)) for name in ("jax", "tensorflow", "numpy")
-        )
-        return {name: str(version) for name, version in versions if version}
+        names = ("jax", "flax", "keras", "tensorflow", "torch", "mlx.core", "onnxruntime", "numpy")
+        versions = ((name, getattr(sys.modules.get(name), "__version__", None)) for name in names)
+        found: Json = {name.partition(".")[0]: str(version) for name, version in versions if version}
+        if "jax" in found and sys.modules["jax"].default_backend() != "cpu":
+            found["gpu"] = sys.modules["jax"].devices()[0].device_kind
+        return found
 
-    def watching(self, model: Any, recording: Recording) -> contextlib.AbstractContextManager[Any]:
-        """A context in which the calls of layers are recorded."""
+    @contextlib.contextmanager
+    def watching(self, recording: Recording) -> Iterator[None]:
+        """A context in which the calls of layers are recorded, with those of modules of flax.linen."""
+        if not recording.records_layers:
+            yield
+            return
+
+        def called(function: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            if context.method_name != "__call__" or not context.module.path:
+                return function(*args, **kwargs)
+            self.channels_last = True
+            name, kind = ".".join(context.module.path), type(context.module).__name__
+            return _recorded(function, name, kind, recording)(*args, **kwargs)
+
+        linen, layers = sys.modules.get("flax.linen"), _alone(self.layers(recording.model))
+        modules = contextlib.nullcontext() if linen is None else linen.intercept_methods(called)
+        with modules, _recording(layers, self.method, recording), self.around(recording.model):
+            yield
+
+    def around(self, model: Any) -> contextlib.AbstractContextManager[Any]:
+        """A context in which the layers are called so that they can be recorded."""
         return contextlib.nullcontext()
 
 
 class _Torch(_Function):
-    name = "torch"
+    name, method = "torch", "forward"
 
     def __init__(self) -> None:
         self.torch = sys.modules["torch"]
@@ -308,10 +360,7 @@ class _Torch(_Function):
     def called(self, model: Any) -> Any:
         return model.forward
 
-    def layers(self, model: Any) -> dict[str, str]:
-        return {name: type(module).__name__ for name, module in self._modules(model)}
-
-    def _modules(self, model: Any) -> list[tuple[str, Any]]:
+    def layers(self, model: Any) -> list[tuple[str, Any]]:
         """The modules of a model, without those that compute its weights."""
         named = model.named_modules()
         return [(name, module) for name, module in named if name and "parametrizations" not in name.split(".")]
@@ -325,25 +374,7 @@ class _Torch(_Function):
             seen.add(place)
 
     @contextlib.contextmanager
-    def watching(self, model: Any, recording: Recording) -> Iterator[None]:
-        """Record every call of ``forward`` of a module, and products with the weights of a linear layer as calls of that layer."""
-        changed = []
-        try:
-            for name, layer in self._modules(model):
-                had, original = vars(layer).get("forward"), layer.forward
-                object.__setattr__(layer, "forward", _recorded(original, name, type(layer).__name__, recording))
-                changed.append((layer, had))
-            with self._called_by_weights(model):
-                yield
-        finally:
-            for layer, had in changed:
-                if had is None:
-                    object.__delattr__(layer, "forward")
-                else:
-                    object.__setattr__(layer, "forward", had)
-
-    @contextlib.contextmanager
-    def _called_by_weights(self, model: Any) -> Iterator[None]:
+    def around(self, model: Any) -> Iterator[None]:
         """A context in which a function that is given the weights of an nn.Linear calls the layer, as nn.MultiheadAttention's."""
         functional, mha = self.torch.nn.functional, self.torch.backends.mha
         linear, attention, fast = functional.linear, functional.multi_head_attention_forward, mha.get_fastpath_enabled()
@@ -392,11 +423,249 @@ class _Torch(_Function):
         return found
 
 
+class _Modules(_Function):
+    """Models of nested modules whose attributes have the names of torch's modules, and whose images are N,H,W,C."""
+
+    channels_last = True
+    kind: Any  # the class of modules
+
+    def layers(self, model: Any) -> list[tuple[str, Any]]:
+        return [(name, layer) for name, layer in self._below(model, "", set()) if name and callable(layer)]
+
+    def _below(self, value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+        inner: Iterable[tuple[Any, Any]] = []
+        if isinstance(value, Mapping):
+            inner = value.items()
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            inner = enumerate(value)
+        elif isinstance(value, self.kind):
+            inner = vars(value).items()
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, self.kind):
+            yield str(getattr(value, "canonical_name", name)), value
+        for key, part in list(inner):
+            silent = type(value).__name__ == "Sequential" and key == "layers"  # torch names the items themselves
+            yield from self._below(
+                part, name if silent else f"{name}.{self.name_of(value, str(key))}".lstrip("."), seen
+            )
+
+    def name_of(self, owner: Any, key: str) -> str:
+        """Torch's name of an attribute of a module."""
+        return key
+
+
+class _Flax(_Modules):
+    name = "flax"
+
+    def __init__(self) -> None:
+        self.kind = sys.modules["flax.nnx"].Module
+
+    def check(self, model: Any) -> None:
+        for name, layer in self.layers(model):
+            if False in (getattr(layer, "use_running_average", True), getattr(layer, "deterministic", True)):
+                raise RuntimeError(f"{name} is in training mode: call model.eval() before it is recorded")
+
+    def tensor(self, model: Any, value: Any) -> Any:
+        return sys.modules["jax"].numpy.asarray(value) if isinstance(value, np.ndarray) else value
+
+    def array(self, value: Any) -> Any:
+        return super().array(value[...] if isinstance(value, sys.modules["flax.nnx"].Variable) else value)
+
+
+class _Mlx(_Modules):
+    name = "mlx"
+
+    def __init__(self) -> None:
+        self.core, self.kind = sys.modules["mlx.core"], sys.modules["mlx.nn"].Module
+
+    def check(self, model: Any) -> None:
+        if model.training:
+            raise RuntimeError("the model is in training mode: call model.eval() before it is recorded")
+
+    def tensor(self, model: Any, value: Any) -> Any:
+        return self.core.array(value) if isinstance(value, np.ndarray) else value
+
+    def array(self, value: Any) -> Any:
+        lower = isinstance(value, self.core.array) and value.dtype == self.core.bfloat16
+        return super().array(value.astype(self.core.float32) if lower else value)
+
+    def name_of(self, owner: Any, key: str) -> str:
+        if not type(owner).__name__.startswith("Transformer"):
+            return key
+        return MLX_NAMES.get(key, f"norm{key[2:]}" if key[:2] == "ln" else key)
+
+    @contextlib.contextmanager
+    def around(self, model: Any) -> Iterator[None]:
+        self.core.disable_compile()  # what is compiled shows no layers
+        try:
+            yield
+        finally:
+            self.core.enable_compile()
+
+    def environment(self, model: Any) -> Json:
+        return dict(super().environment(model), device=str(self.core.default_device()))
+
+
+class _Keras(_Function):
+    name, method = "keras", "call"
+
+    def __init__(self) -> None:
+        self.keras = sys.modules["keras"]
+        self.channels_last = self.keras.config.image_data_format() == "channels_last"
+
+    def array(self, value: Any) -> Any:
+        tensor = self.keras.ops.is_tensor(value) or isinstance(value, self.keras.Variable)
+        return super().array(self.keras.ops.convert_to_numpy(value) if tensor else value)
+
+    def run(self, model: Any, args: Any, kwargs: Any) -> Any:
+        return model(*args, **({"training": False, **kwargs} if isinstance(model, self.keras.Model) else kwargs))
+
+    def called(self, model: Any) -> Any:
+        return model.call
+
+    def layers(self, model: Any) -> list[tuple[str, Any]]:
+        found = []
+        for layer in model._flatten_layers(include_self=False, recursive=False):
+            if not isinstance(layer, (self.keras.Model, self.keras.layers.InputLayer)):
+                inner: Any = getattr(layer, "forward_layer", getattr(layer, "layer", None))  # of a wrapper
+                wrapper = inner is not None and (_is_named(inner) or not _is_named(layer))
+                name = inner.name.replace("forward_", "", 1) if wrapper else layer.name
+                found.append((str(getattr(layer, "canonical_name", name)), layer))
+            own = (each for each in type(layer).__mro__ if each.__module__.startswith("keras.src.layers."))
+            if {each.__name__ for each in own} <= {"Layer", "RNN"}:  # Keras' other layers are judged as a whole
+                found += self.layers(layer)
+        return found
+
+    def environment(self, model: Any) -> Json:
+        return dict(super().environment(model), backend=self.keras.config.backend())
+
+
+def _is_named(layer: Any) -> bool:
+    """Whether a layer of Keras has a name of its own, and not one that is made of its class, such as "lstm_1"."""
+    own = layer.name.replace("forward_", "", 1).rstrip("0123456789").replace("_", "")
+    return bool(own != type(layer).__name__.lower())
+
+
+class _OnnxRuntime(_Function):
+    """A session of ONNX Runtime. Its outputs are those of the session; the values of its nodes are those of the graph as it is
+    written, which the same providers run without optimisations."""
+
+    name = "onnxruntime"
+
+    def run(self, model: Any, args: Any, kwargs: Any) -> Any:
+        return model.run(None, dict(zip(self.parameters(model), args), **kwargs))
+
+    def parameters(self, model: Any) -> list[str]:
+        return [each.name for each in model.get_inputs()]
+
+    def recorded(self, recording: Recording, case: Json, args: Any, kwargs: Any) -> Any:
+        model = recording.model
+        returned = self.run(model, args, kwargs)
+        if recording.records_layers:
+            names = self._crossing(model)
+            for start in range(0, len(names), EXPOSED):
+                part = names[start : start + EXPOSED]
+                values = zip(part, self._exposed(model, part, dict(zip(self.parameters(model), args), **kwargs)))
+                found = {name: self.array(value) for name, value in values}
+                stored = {name: recording.store.add(array) for name, array in found.items() if array is not None}
+                case.setdefault("values", {}).update(stored)
+        return returned
+
+    def _bytes(self, model: Any) -> bytes:
+        if model._model_path is None:
+            return bytes(model._model_bytes)
+        with open(model._model_path, "rb") as file:
+            return file.read()
+
+    def graph(self, model: Any) -> Json:
+        """Its nodes, the names of its initializers and of its outputs. The numbers are those of fields in onnx.proto."""
+        (graph,) = (value for number, value in _fields(self._bytes(model)) if number == 7)
+        found: Json = {"nodes": [], "initializers": [], "outputs": [each.name for each in model.get_outputs()]}
+        for number, value in _fields(graph):
+            if number == 1:
+                node: dict[int, list[str]] = {1: [], 2: [], 3: [], 4: []}
+                for kind, text in _fields(value):
+                    if kind in node:
+                        node[kind].append(bytes(text).decode())
+                found["nodes"].append(["".join(node[3]), "".join(node[4]), node[1], node[2]])
+            elif number == 5:
+                found["initializers"] += [bytes(text).decode() for kind, text in _fields(value) if kind == 8]
+        return found
+
+    def _crossing(self, model: Any) -> list[str]:
+        """The values that leave a layer, whose nodes have names with one beginning: /layer1/conv/Conv."""
+        graph = self.graph(model)
+        scopes = {value: name.rpartition("/")[0] for name, _, _, values in graph["nodes"] for value in values if value}
+        taken = {(value, name.rpartition("/")[0]) for name, _, values, _ in graph["nodes"] for value in values}
+        crossing = {value for value, scope in taken if value in scopes and scopes[value] != scope}
+        return sorted(crossing | (set(graph["outputs"]) & set(scopes)))
+
+    def _exposed(self, model: Any, names: list[str], feed: Json) -> list[Any]:
+        """The values of these names. The outputs of a graph are appended to its file, because parts of a message are joined."""
+        ort = sys.modules["onnxruntime"]
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        known = {each.name for each in model.get_outputs()}
+        outputs = b"".join(_message(12, _message(1, name.encode())) for name in names if name not in known)
+        graph: Any = self._bytes(model) + _message(7, outputs)
+        path = model._model_path and f"{model._model_path}.{os.getpid()}"  # beside the file of its weights
+        if path:
+            with open(path, "wb") as file:
+                file.write(graph)
+        try:
+            providers = list(model.get_provider_options().items())
+            return list(ort.InferenceSession(path or graph, options, providers=providers).run(names, feed))
+        finally:
+            if path:
+                os.remove(path)
+
+    def environment(self, model: Any) -> Json:
+        return dict(super().environment(model), providers=model.get_providers())
+
+
+def _fields(data: Any) -> Iterator[tuple[int, Any]]:
+    """(number, value) of the fields of a message of protobuf that hold bytes, or a number."""
+    data, place = memoryview(data), 0
+
+    def number() -> int:
+        nonlocal place
+        found = shift = 0
+        while True:
+            byte = data[place]
+            found, shift, place = found | (byte & 127) << shift, shift + 7, place + 1
+            if byte < 128:
+                return found
+
+    while place < len(data):
+        field, kind = divmod(number(), 8)
+        size = number() if kind in (0, 2) else 8 if kind == 1 else 4
+        if kind == 2:
+            yield field, data[place : place + size]
+        place += size if kind else 0
+
+
+def _message(number: int, data: bytes) -> bytes:
+    """A field of protobuf that holds bytes."""
+    size, left = b"", len(data)
+    while left > 127:
+        size, left = size + bytes([left & 127 | 128]), left >> 7
+    return bytes([number << 3 | 2]) + size + bytes([left]) + data
+
+
 def _adapter(model: Any) -> _Function:
     """What knows the framework of a model."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(model, torch.nn.Module):
-        return _Torch()
+    found = {
+        "keras": ("Layer", _Keras),  # before torch, because it may be its backend
+        "torch.nn": ("Module", _Torch),
+        "flax.nnx": ("Module", _Flax),
+        "mlx.nn": ("Module", _Mlx),
+        "onnxruntime": ("InferenceSession", _OnnxRuntime),
+    }
+    for module, (kind, adapter) in found.items():
+        if module in sys.modules and isinstance(model, getattr(sys.modules[module], kind)):
+            return adapter()
     if not callable(model):
         raise TypeError(f"a {type(model).__name__} is no model and no function: give one that can be called")
     return _Function()
@@ -406,12 +675,51 @@ def _recorded(original: Any, name: str, kind: Any, recording: Recording) -> Call
     """A function that records its calls."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if _traced((args, kwargs)):
+            return original(*args, **kwargs)
         record = recording.begin(name, kind, (args, kwargs))
         returned = original(*args, **kwargs)
         recording.end(record, returned)
         return returned
 
     return call
+
+
+def _alone(layers: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The layers without those that have a name in common, such as the two directions of an LSTM."""
+    names = [name for name, _ in layers]
+    return [(name, layer) for name, layer in layers if names.count(name) == 1]
+
+
+@contextlib.contextmanager
+def _recording(layers: list[tuple[str, Any]], method: str, recording: Recording) -> Iterator[None]:
+    """A context in which the calls of this method of the layers are recorded. layers: name and layer."""
+    changed: list[tuple[Any, str, Any]] = []
+    try:
+        for name, layer in layers:
+            kind, original = type(layer), getattr(layer, method)
+            call = _recorded(original, name, kind.__name__, recording)
+            changed.append(
+                (layer, "__class__", kind) if method == "__call__" else (layer, method, vars(layer).get(method))
+            )
+            if method == "__call__":  # Python looks such a method up in the class
+                own = {method: lambda self, *args, _call=call, **kwargs: _call(*args, **kwargs)}
+                object.__setattr__(layer, "__class__", type(kind.__name__, (kind,), own))
+            else:
+                object.__setattr__(layer, method, call)
+        yield
+    finally:
+        for layer, name, had in changed:
+            if had is None:
+                object.__delattr__(layer, name)
+            else:
+                object.__setattr__(layer, name, had)
+
+
+def _traced(values: Any) -> bool:
+    """Whether a value is one of a function that is being compiled, and has no numbers."""
+    kinds = (kind.__name__ for _, value in _paths(values) for kind in type(value).__mro__)
+    return any("Tracer" in name or "Symbolic" in name for name in kinds)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
