@@ -18,6 +18,7 @@ FRAMEWORKS = (
     "flax",
     "paddle",
     "mlx",
+    "executorch",
 )
 
 

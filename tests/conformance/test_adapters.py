@@ -30,7 +30,7 @@ REAL = [
     name for name, adapter in frameworks.load_all().items() if adapter.suffix == ".py" and not host.missing(adapter)
 ]
 # They run in an environment of their own, where there is one.
-APART = [name for name in ("flax", "jax", "keras-jax", "mlx", "onnxruntime-web") if name not in REAL]
+APART = [name for name in ("executorch", "flax", "jax", "keras-jax", "mlx", "onnxruntime-web") if name not in REAL]
 
 
 def apart(name):
@@ -65,6 +65,7 @@ NO_FLOAT64 = (
     "openvino",
     "litert",
     "mlx",
+    "executorch",
 )  # they refuse to compute in it
 MLP = find_model("mlp")
 KINDS = load_folder(Path(__file__).parent.parent / "ports" / "kinds")

@@ -45,6 +45,7 @@ def seeds(folder):
     )
     archive(folder / "keras", KERAS)
     (folder / "tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(range(64)))
+    (folder / "pte").write_bytes(b"\x3c\0\0\0ET12eh00\x20\0\0\0\x60" + bytes(83))
     (folder / "h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(range(64)))
     (folder / "ir.xml").write_text('<net name="g" version="11"><data offset="8" size="24"/></net>')
     return sorted(folder.iterdir())

@@ -69,6 +69,7 @@ KERAS = {"metadata.json": {}, "config.json": {"class_name": "Functional"}}
         ({"m/data.pkl": b""}, "torch-pickle"),
         (b"\x1c\0\0\0TFL3" + bytes(40), "tflite"),
         (b"\x89HDF\r\n\x1a\n" + bytes(40), "h5"),
+        (b"\x3c\0\0\0ET12eh00" + bytes(40), "pte"),
         (b'<?xml version="1.0"?>\n<net name="g" version="11"></net>', "openvino-ir"),
     ],
 )

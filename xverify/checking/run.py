@@ -173,6 +173,7 @@ class Check:
         for each in opened:
             if isinstance(each, Opened):
                 sizes.check_names(each.label, each.signature.inputs, context.settings)
+                context.notes.extend(f"{each.label}: {note}" for note in each.signature.notes)
         chosen: dict[Path, dict[str, int]] = {}
         rounds: list[list[Checked]] = []
         known: Known | ReferenceFailed | None = None

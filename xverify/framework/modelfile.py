@@ -67,12 +67,14 @@ class Signature:
     inputs, outputs: in the order of the file. No outputs: the format does not say them, and a call shows them.
     name: which of the file's signatures it is; "" when the format has no named signatures.
     others: names of the other signatures that the file has; the option ``signature`` of ``build`` chooses one.
+    notes: what else the file tells, such as what computes it; a sentence each, for the report.
     """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     name: str = ""
     others: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_float64(self) -> Signature:
         """The signature of the same model in float64."""

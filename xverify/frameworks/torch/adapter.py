@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Adapter(TrainsOnTorch, Framework):
     copies = 1.2
     overhead = 150
     forks = True
-    preloads = (  # what a reference uses
+    preloads: ClassVar[tuple[str, ...]] = (  # what a reference uses
         "torch._dynamo",
         "torch.fx.experimental.symbolic_shapes",
         "xverify.explain.replay",
@@ -67,12 +67,12 @@ class Adapter(TrainsOnTorch, Framework):
     needs = {"torch": "torch"}
     libraries = ("torch", "torchvision", "torchaudio", "transformers", "diffusers", "timm")
     modes = {"eager": eager, "trace": trace, "script": script, "compile": compiled, "channels-last": channels_last}
-    default_modes = ("eager",)
+    default_modes: ClassVar[tuple[str, ...]] = ("eager",)
     trains = True
     decodes = True
     takes_recipe = True
     streams_weights = True
-    mixed = ("bfloat16", "float16")
+    mixed: ClassVar[tuple[str, ...]] = ("bfloat16", "float16")
 
     def __init__(self, threads: int, device: str) -> None:
         import torch

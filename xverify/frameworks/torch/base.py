@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array
@@ -31,7 +31,7 @@ def channels_last(framework: OnTorch, model: Any, example: tuple[Any, ...]) -> A
 class OnTorch(Runner):
     """The base class of runners whose tensors are torch's."""
 
-    devices = ("cpu", "cuda")
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     # The module torch.
     torch: Any
     # The module torch.cuda; None on the CPU.
