@@ -165,7 +165,7 @@ def save_file(arrays: Mapping[str, Array], path: Path) -> None:
 
 
 def _array(tensor: Any) -> Array:
-    tensor = tensor.detach().cpu()
+    tensor = whole(tensor.detach()).cpu()
     if str(tensor.dtype) == "torch.bfloat16":  # numpy has no bfloat16; float32 represents every bfloat16 exactly
         tensor = tensor.float()
     array: Array = tensor.numpy()
@@ -177,8 +177,9 @@ def _without_aliases(state: Mapping[str, Any]) -> Variables:
     seen: set[tuple[Any, ...]] = set()
     result = {}
     for name, tensor in state.items():
-        place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
-        if tensor.numel() == 0 or place not in seen:
+        here = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        place = (here.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        if here.numel() == 0 or place not in seen:
             result[name] = tensor
         seen.add(place)
     return result
@@ -204,4 +205,19 @@ def to_model(model: Any, arrays: Mapping[str, Array]) -> None:
     state = model.state_dict()
     with torch.no_grad():
         for name, array in arrays.items():
-            state[name].copy_(torch.from_numpy(array if array.flags.writeable else np.array(array)))
+            given = torch.from_numpy(array if array.flags.writeable else np.array(array))
+            state[name].copy_(divided_as(given, state[name]))
+
+
+def whole(tensor: Any) -> Any:
+    """A tensor of which a rank may have a part, as a whole one; all ranks must call this in the same order."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def divided_as(tensor: Any, other: Any) -> Any:
+    """A whole tensor, which every rank has, divided among the ranks as another one is."""
+    if not hasattr(other, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)

@@ -71,6 +71,11 @@ class Candidate(TimedCandidate):
         refused = adapter.refuses(self.folder, self.subject.mode)
         if self.request.device not in adapter.devices:
             refused = f"xverify runs this framework on {' or '.join(adapter.devices)} only"
+        ranks = self.request.divided
+        if ranks is not None and ranks.plan not in adapter.plans:
+            refused = f"xverify trains with {adapter.name} in one process only: --ranks is for torch"
+        elif ranks is not None and self.subject.mode not in adapter.rank_modes:
+            refused = f"several ranks train as the model is written: name {adapter.label(adapter.rank_modes[0])}"
         if refused:
             self.failure = Unsupported(refused)
         super().start()

@@ -15,6 +15,7 @@ from ..errors import Absent, SubjectError
 from ..framework import discovery
 from ..framework.adapter import Framework
 from ..processes import forking
+from ..processes.ranks import worker_of
 from ..processes.space import temporary_folder
 from ..processes.worker import Worker
 from ..progress import Listener
@@ -382,7 +383,8 @@ class Run:
         place.mkdir()
         request = self.request
         timed = not (reference or request.no_timing)
-        worker = Worker(
+        worker = worker_of(
+            None if reference else request.divided,
             adapter,
             request.python.get(adapter.name, sys.executable),
             place,

@@ -19,6 +19,7 @@ from .code_decoder import CodeDecoder
 from .decoding import Decoder, Decodes
 from .dropout import DropsOut
 from .own_step import RunsOwnStep
+from .ranks import RunsOnRanks
 from .reference import IN_MEMORY as IN_MEMORY
 from .reference import Activations as Activations
 from .reference import Names as Names
@@ -30,7 +31,7 @@ from .runner import Source as Source
 from .trains import Setup as Setup
 
 
-class Framework(Reference, DropsOut, RunsOwnStep, Decodes):
+class Framework(Reference, DropsOut, RunsOwnStep, RunsOnRanks, Decodes):
     """The base class of every adapter, with defaults for what most frameworks have in common.
 
     Every adapter defines ``name``, ``needs``, ``modes``, ``__init__`` and the required methods of ``runner.Runner``. All else is
@@ -41,6 +42,7 @@ class Framework(Reference, DropsOut, RunsOwnStep, Decodes):
     Trains: training, and gradients within a model.
     DropsOut: takes dropout out of training, or gives it masks.
     RunsOwnStep: runs a ``train_step`` of the model file.
+    RunsOnRanks: trains one model in several processes.
     Decodes: calls a model with the cache of its earlier calls.
     """
 

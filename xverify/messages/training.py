@@ -28,6 +28,22 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
+class JoinRanks(Request[None]):
+    """Become one of several ranks, which train one model together.
+
+    rank: the number of this process. count: of all. plan: a key of workload.ranks.PLANS.
+    meeting: a file through which the ranks find each other.
+    seconds: that a rank waits for the others in a collective operation.
+    """
+
+    rank: int
+    count: int
+    plan: str
+    meeting: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class TrainingPrepared:
     """The model can be trained, and has made two steps.
 
@@ -35,6 +51,7 @@ class TrainingPrepared:
     optimizer: the settings, with the formula variants in which the framework's own optimizer differs from torch's.
     names: canonical names of the trainable parameters.
     dropout_disabled: layers in which dropout was disabled.
+    apart: batch norms that each rank computes from its own part of the batch.
     """
 
     first_step_seconds: float
@@ -42,6 +59,7 @@ class TrainingPrepared:
     optimizer: Optimizer
     names: tuple[str, ...]
     dropout_disabled: tuple[str, ...]
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
 from ..workload.sizes import said
 from ..workload.spec import ModelFolder
-from .inputs import fewer_items, input_cases
+from .inputs import fewer_items, input_cases, write_shards
 
 # Items of a batch whose layers are compared; a layer has thousands of values in each item, which is enough.
 JUDGED_ITEMS = 4
@@ -196,6 +196,7 @@ def write_inputs(process: ReferenceProcess) -> Cases:
     space, training = process.space, process.space / "training.npz"
     inputs, kind = input_cases(process, training)
     npz.save_file(inputs, space / "inputs.npz")
+    write_shards(process, training)
     few_inputs, few_training = space / "inputs.npz", training
     if process.request.batch > JUDGED_ITEMS:
         few_inputs = space / "few-inputs.npz"

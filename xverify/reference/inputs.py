@@ -10,6 +10,7 @@ from ..weights import npz
 from ..weights.canonical import Array
 from ..workload import datasets, probe
 from ..workload.keys import case_key
+from ..workload.ranks import shard_file
 
 if TYPE_CHECKING:
     from .build import ReferenceProcess
@@ -59,3 +60,10 @@ def fewer_items(process: ReferenceProcess, training: Path, items: int) -> Path:
     path = process.space / f"training-{items}-items.npz"
     npz.save_file(probe.first_items(npz.load_file(training), process.folder.spec, items), path)
     return path
+
+
+def write_shards(process: ReferenceProcess, training: Path) -> None:
+    """Write the part of every training batch that each rank has, with its labels, where a run divides batches."""
+    ranks = process.request.divided
+    for rank, part in enumerate(ranks.parts if ranks else ()):
+        npz.save_file(probe.some_items(npz.load_file(training), process.folder.spec, part), shard_file(training, rank))

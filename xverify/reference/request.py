@@ -25,6 +25,7 @@ from ..workload.options import (
     RunSettings,
     TrainingSettings,
 )
+from ..workload.ranks import ranks
 from ..workload.recipe import Recipe
 from ..workload.request import Request
 from ..workload.schedule import parse_schedule
@@ -60,6 +61,7 @@ def resolve(
     recipe = _recipe(asked, folder, batch) if asked.task == "train" else Recipe()
     if asked.task == "train":
         _check_own_step(asked, folder)
+        _check_ranks(asked, folder, batch)
     if asked.task == "decode":
         sequences_of(folder)
     optimizer = optimizers.optimizer(
@@ -76,7 +78,8 @@ def resolve(
         "pin": tuple(asked.pin),
         "data": str(asked.data) if asked.data is not None else None,
         "python": chosen.python,
-        "no_timing": asked.no_timing or asked.task == "decode",
+        "no_timing": asked.no_timing or asked.task == "decode" or asked.ranks is not None,
+        "shards": tuple(asked.shards),
     }
     folder = chosen.folder
     _check_graphs(folder, kept["weights"])
@@ -159,6 +162,18 @@ def _recipe(asked: RunSettings, folder: ModelFolder, batch: int) -> Recipe:
     return recipe
 
 
+def _check_ranks(asked: RunSettings, folder: ModelFolder, batch: int) -> None:
+    """Raise UsageError for settings with which several ranks cannot train."""
+    found = ranks(asked.ranks, asked.plan, asked.shards, batch)
+    if found is None:
+        return
+    if found.items and not any(BATCH in tensor.shape for tensor in folder.spec.inputs.values()):
+        raise UsageError(f"--plan {found.plan}: no input of {folder.name} has an axis {BATCH!r}, so no batch can be divided")
+    for name, given in (("--dropout-masks", asked.dropout_masks), ("--seeds", asked.seeds), ("--device cuda", asked.device != "cpu")):
+        if given:
+            raise UsageError(f"{name} is not supported with --ranks: leave one of them out")
+
+
 def _check_own_step(asked: RunSettings, folder: ModelFolder) -> None:
     """Raise UsageError for settings of an optimizer where the model files make the whole step."""
     try:
@@ -222,10 +237,9 @@ def _check(asked: RunSettings) -> None:
     given = [each.flag for each in options if each.name in OF_TIMING and getattr(asked, each.name) != each.default]
     if asked.task == "decode" and given:
         raise UsageError(f"{given[0]} says how subjects are timed, and --task decode times nothing: leave it out")
-    if asked.no_timing and given:
-        raise UsageError(
-            f"{given[0]} says how subjects are timed, and --no-timing that they are not: leave one of them out"
-        )
+    if (asked.no_timing or asked.ranks) and given:
+        other = "--no-timing" if asked.no_timing else "--ranks"
+        raise UsageError(f"{given[0]} says how subjects are timed, and {other} that they are not: leave one of them out")
     if asked.pin:
         check_cores(asked.pin)
 

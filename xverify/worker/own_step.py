@@ -53,6 +53,7 @@ class OwnStepSession(Group):
         arrays = labelled_batches(state, asked.inputs)
         self.mode, self.inputs = asked.mode, asked.inputs
         dropout_disabled = state.trained.disable_dropout(state.model)
+        apart = state.parallelize()
         begun = state.clock()
         step, _, _ = self._start(asked.mode)
         state.cases, state.call = [(named_batch(state, batch),) for batch in arrays], step
@@ -67,7 +68,7 @@ class OwnStepSession(Group):
         if not asked.time_input and self._changed(state.cases[0][0], arrays[0]):
             self._make_batch_in_call(arrays, step)
         second = time_calls(state, 0, 1)[0]
-        return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled))
+        return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled), apart)
 
     def _make_batch_in_call(self, arrays: list[tuple[Array, ...]], step: Step) -> None:
         """Let the timed calls make their native batch themselves."""
@@ -142,8 +143,8 @@ class OwnStepSession(Group):
         state.write_weights(state.model, npz.OnDisk(Path(request.weights)))
         step, _, _ = self._start(self.mode)
         order = request.order or range(len(batches))
-        while len(found) < request.steps and all(
-            math.isfinite(loss) for losses in found[-1:] for loss in losses.values()
+        while len(found) < request.steps and (  # one of several ranks goes on, as in ``TrainingSession.loss_curve``
+            state.plan or all(math.isfinite(loss) for losses in found[-1:] for loss in losses.values())
         ):
             returned = step(named_batch(state, batches[order[len(found) % len(order)]]))
             state.framework.wait(returned)
@@ -155,7 +156,7 @@ class OwnStepSession(Group):
         state = self.state
         self.planted.close()
         state.framework.train(state.model)
-        made, step = OwnStep.of(state.source).start(state.model)
+        made, step = OwnStep.of(state.source).start(state.framework.wrapped(state.model))
         optimizers = optimizers_by_name(made, state.model, state.framework.is_optimizer)
         if self.mistake is not None:
             own = {to: name for name, to in state.canonical_names.items()}

@@ -47,6 +47,7 @@ class State:
     call: the callable that is timed; ``Prepare`` or ``PrepareTraining`` makes it. blocking: whether it returns computed outputs.
     cases: the arguments of each input case.
     context: the context manager of every timed call.
+    plan: by which several processes train the model; "" in a process that trains alone.
     replay_models: see ``replayed_models``; their type is not named here, because its module imports torch.
     """
 
@@ -71,6 +72,7 @@ class State:
     computed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     cases: list[tuple[Any, ...]] = field(default_factory=list)
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    plan: str = ""
     replay_models: dict[bool, Any] = field(default_factory=dict)
 
     @property
@@ -86,6 +88,10 @@ class State:
         if not self.framework.trains:
             raise Unsupported(f"the adapter of {self.framework.name} does not support training")
         return self.framework
+
+    def parallelize(self) -> tuple[str, ...]:
+        """Prepare the model for training on several ranks, where there are any; see framework.ranks."""
+        return tuple(self.framework.parallelize(self.model, self.plan, self.source)) if self.plan else ()
 
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""

@@ -70,6 +70,11 @@ class TrainingSession(Group):
         self.batches: list[tuple[Any, ...]] = []
         self.dropouts = DropoutsListed((), ())
 
+    def join(self, request: messages.JoinRanks) -> None:
+        """Meet the other ranks."""
+        self.state.framework.join(request.rank, request.count, request.meeting, request.seconds)
+        self.state.plan = request.plan
+
     def prepare(self, request: messages.PrepareTraining) -> TrainingPrepared:
         """Prepare the model for training in a mode, and time two steps."""
         state, framework = self.state, self.state.trained
@@ -87,6 +92,7 @@ class TrainingSession(Group):
             from .mistakes import IN_MODEL
 
             IN_MODEL[request.plant](each for parts in framework.layers(state.model).values() for each in parts)
+        apart = state.parallelize()
         optimizer = self._optimizer(request.optimizer)
         framework.set_up(replace(framework.setup, precision=optimizer.recipe.precision))
         start = state.clock()
@@ -108,6 +114,7 @@ class TrainingSession(Group):
             self.learner.optimizer,
             tuple(state.canonical_names[name] for name in self.learner.names),
             tuple(dropout_disabled),
+            apart,
         )
 
     def _settle_scale(self) -> None:
@@ -211,7 +218,8 @@ class TrainingSession(Group):
         cases, losses = self.state.cases, list[float]()
         order = request.order or range(len(cases))
         self.set(request.state)
-        while len(losses) < request.steps and (not losses or math.isfinite(losses[-1])):
+        # One of several ranks goes on: the others may not see that its loss is not finite.
+        while len(losses) < request.steps and (not losses or self.state.plan or math.isfinite(losses[-1])):
             losses.append(self._loss(self.state.call(*cases[order[len(losses) % len(order)]])))
         return tuple(losses)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .declaration import LARGEST, Option, declared, option, shown
+from .ranks import PLANS
 from .recipe import LOSS_SCALES, PRECISIONS
 from .schedule import KINDS
 from .sizes import parse as parse_sizes
@@ -32,6 +33,7 @@ NO_FILES = (OWN_WEIGHTS, PROBE_WEIGHTS)
 ALLOCATORS = ("keep", "system")
 OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "adagrad", "lion", "adafactor")
 MOST_THREADS = max(1024, 16 * (os.cpu_count() or 1))  # a receipt may come from a machine with more cores
+MOST_RANKS = 64  # of one machine; each is a process
 MOST_STEPS = 10**6  # each has a place in memory
 MOST_GB = 10**9
 OF_TIMING = ("warmup", "rerun", "time_input")  # settings that have no meaning with no_timing
@@ -53,6 +55,13 @@ def _interpreter(text: str) -> tuple[str, str]:
 
 def _names(text: str) -> list[str]:
     return text.split(",")
+
+
+def _shards(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--shards {text}: write one whole number for each rank, e.g. --shards 3,1") from None
 
 
 def _batches(text: str) -> int | tuple[int, ...]:
@@ -226,6 +235,18 @@ class TrainingSettings:
     time_input: bool = option(
         False, "also time the conversion of every batch to the framework's tensors", group=TRAINING, task="train"
     )
+    ranks: int | None = option(
+        None, "train every subject in N processes, and compare with the step of one process on the whole batch; implies "
+        "--no-timing", group=TRAINING, metavar="N", task="train", least=2, most=MOST_RANKS, unset="one process",
+    )  # fmt: skip
+    plan: str | None = option(
+        None, f"how ranks divide the work, one of: {', '.join(PLANS)}; parallelize(model, mesh) of the model file makes tp and own",
+        group=TRAINING, metavar="PLAN", task="train", choices=tuple(PLANS), unset="ddp",
+    )  # fmt: skip
+    shards: Sequence[int] = option(
+        (), "proportions of the batch on the ranks, e.g. 3,1", group=TRAINING, metavar="LIST", task="train", least=1,
+        parse=_shards, unset="even",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,9 +167,14 @@ def first_items(arrays: Mapping[str, NDArray[Any]], spec: ModelSpec, items: int)
 
     arrays: as ``inputs`` and ``targets`` return them, or with labels. items: the number of items to keep.
     """
+    return some_items(arrays, spec, slice(items))
+
+
+def some_items(arrays: Mapping[str, NDArray[Any]], spec: ModelSpec, items: slice) -> dict[str, NDArray[Any]]:
+    """The same with these items of every batch. Arguments: see ``first_items``."""
     tensors = {TARGET: TensorSpec((BATCH,)), **spec.inputs, **spec.targets}
     shapes = {key: tensors[key.split("/", 1)[1]].shape for key in arrays}
-    few = {key: tuple(slice(items if size == BATCH else None) for size in shape) for key, shape in shapes.items()}
+    few = {key: tuple(items if size == BATCH else slice(None) for size in shape) for key, shape in shapes.items()}
     return {key: np.ascontiguousarray(array[few[key]]) for key, array in arrays.items()}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from .asked import Asked
 from .optimizers import Optimizer
 from .options import CommonSettings, TrainingSettings
+from .ranks import Ranks, ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,11 @@ class Request(TrainingSettings, CommonSettings):
     def trains(self) -> bool:
         """Whether the run trains the model."""
         return self.task == "train"
+
+    @property
+    def divided(self) -> Ranks | None:
+        """The ranks of every subject; None where it trains in one process."""
+        return ranks(self.ranks, self.plan, self.shards, self.batch)
 
     @property
     def decodes(self) -> bool:

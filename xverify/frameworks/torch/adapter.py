@@ -26,12 +26,13 @@ from xverify.frameworks.torch.torchvision import declare_torchvision_ops
 from xverify.frameworks.torch.training import Learner, by_name
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
+from xverify.workload.ranks import PLANS
 from xverify.workload.spec import ModelFolder
 
 
 def eager(framework: Framework, model: Any, example: tuple[Any, ...]) -> Any:
     """Call the module directly."""
-    return model
+    return framework.wrapped(model)
 
 
 def trace(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -73,6 +74,10 @@ class Adapter(TrainsOnTorch, Framework):
     takes_recipe = True
     streams_weights = True
     mixed: ClassVar[tuple[str, ...]] = ("bfloat16", "float16")
+    plans = tuple(PLANS)
+    rank_modes = ("eager",)
+
+    parallel: Any = None  # what ``parallelize`` made
 
     def __init__(self, threads: int, device: str) -> None:
         import torch
@@ -214,6 +219,20 @@ class Adapter(TrainsOnTorch, Framework):
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         kind = MixedLearner if optimizer.recipe.is_mixed else Learner
         return kind(self, model, mode, batch, optimizer)
+
+    def join(self, rank: int, count: int, meeting: str, seconds: float) -> None:
+        from xverify.frameworks.torch.ranks import join
+
+        join(rank, count, meeting, seconds)
+
+    def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
+        from xverify.frameworks.torch.ranks import norms_apart, parallelize
+
+        self.parallel = parallelize(model, plan, source)
+        return norms_apart(model) if plan != "tp" else []
+
+    def wrapped(self, model: Any) -> Any:
+        return model if self.parallel is None else self.parallel
 
     def decoder(self, model: Any, inputs: Mapping[str, str | None], output: str) -> Decoder:
         from xverify.frameworks.torch.decoding import TorchDecoder

@@ -16,6 +16,7 @@ from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.structures import Natives, only_output
 from xverify.framework.training import Batch, Used
 from xverify.frameworks.torch.base import TrainsOnTorch
+from xverify.weights.torch import divided_as, whole
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.recipe import micro_batches
 
@@ -31,7 +32,8 @@ def _array_or_zeros(tensor: Any, parameter: Any) -> Array:
     """A copy of the tensor as an array; for None zeros of the parameter's shape."""
     if tensor is None:
         return np.zeros(tuple(parameter.shape), np.float32)
-    return tensor.detach().expand(parameter.shape).cpu().numpy().copy()  # a mean of adafactor has fewer values
+    tensor = whole(tensor.detach())
+    return tensor.expand(parameter.shape).cpu().numpy().copy()  # a mean of adafactor has fewer values
 
 
 class Learner(EagerLearner):
@@ -144,7 +146,7 @@ class Learner(EagerLearner):
 
     def set_gradients(self, gradients: Mapping[str, Array]) -> None:
         for name, parameter in self.parameters.items():
-            parameter.grad = self.framework.to_native(gradients[name], None)
+            parameter.grad = divided_as(self.framework.to_native(gradients[name], None), parameter)
 
     def take_average(self) -> None:
         if self.averaged is not None:
@@ -195,7 +197,7 @@ class Learner(EagerLearner):
         # Only Adagrad makes its state before the first step.
         for name, arrays in state.items() if steps or self.optimizer.name == "adagrad" else ():
             native = {
-                key: self.framework.to_native(array, None)
+                key: divided_as(self.framework.to_native(array, None), self.parameters[name])
                 for key, array in zip(self.optimizer.keys(self.STATE_NAMES), arrays)
             }
             if self.optimizer.name == "adafactor":

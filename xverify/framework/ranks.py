@@ -1,0 +1,36 @@
+"""What a framework does so that several processes, its ranks, train one model together."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..errors import Unsupported
+from .runner import Runner, Source
+
+PARALLELIZE = "parallelize"  # function of a model file: (model, mesh) -> the model that a rank trains
+
+
+class RunsOnRanks(Runner):
+    """A runner whose processes can be ranks. All methods are optional.
+
+    plans: the plans that it knows, keys of workload.ranks.PLANS. rank_modes: the modes in which ranks train.
+    """
+
+    plans: ClassVar[tuple[str, ...]] = ()
+    rank_modes: ClassVar[tuple[str, ...]] = ()
+
+    def join(self, rank: int, count: int, meeting: str, seconds: float) -> None:
+        """Meet the other ranks, and wait until all have come. Arguments: see messages.training.JoinRanks."""
+        raise Unsupported(f"xverify trains with {self.name} in one process only")
+
+    def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
+        """Prepare a model that has its weights for training on all ranks.
+
+        Returns the names of the batch norms that each rank computes from its own part of the batch.
+        Raises Failed when the model file has no function for the plan, or returns another model from it.
+        """
+        raise Unsupported(f"xverify trains with {self.name} in one process only")
+
+    def wrapped(self, model: Any) -> Any:
+        """What a training step calls in the place of a model: what ``parallelize`` made of it, or the model itself."""
+        return model
