@@ -41,3 +41,15 @@ class GPT(nn.Module):
 
 def build(vocabulary=1000, dim=128, depth=4, heads=4, length=64):
     return GPT(vocabulary, dim, depth, heads, length)
+
+
+def parallelize(model, mesh):
+    """Tensor parallel: each rank has a part of every linear layer of the blocks."""
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    gathered = ColwiseParallel(output_layouts=Replicate())
+    plan = {f"attn.{name}": gathered for name in ("q", "k", "v", "proj")}
+    for block in model.blocks:
+        parallelize_module(block, mesh, {**plan, "fc1": ColwiseParallel(), "fc2": RowwiseParallel()})
+    return model

@@ -58,6 +58,7 @@ def learner(subject: Subject, worker: Worker, built: Built, warmed: Warmed, matc
         dropout_disabled=warmed.dropout_disabled,
         fused_parameters=built.fused_parameters,
         build_key=(*subject.build_key, str(match_optimizer)),
+        apart=warmed.apart,
     )
 
 

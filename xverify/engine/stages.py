@@ -91,6 +91,7 @@ class Warmed:
     rss_mib: samples of resident memory during its first calls; empty when it was not sampled.
     cut: whether it ended early for --max-seconds.
     optimizer, dropout_disabled: for training: the settings that the framework uses, and the layers whose dropout was disabled.
+    apart: see Learner.
     """
 
     first_step_seconds: float
@@ -105,6 +106,7 @@ class Warmed:
     cut: bool = False
     optimizer: Optimizer | None = None
     dropout_disabled: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,7 @@ class TimedCandidate:
                 cut=warmed.cut,
                 optimizer=trained.optimizer if trained else None,
                 dropout_disabled=trained.dropout_disabled if trained else (),
+                apart=trained.apart if trained else (),
             )
             if not self.request.no_timing:
                 self.listener.warm(self.label, self.request.batch / self.seconds_per_call)

@@ -30,8 +30,8 @@ T = TypeVar("T")
 class RankedWorker(Worker):
     """The worker of rank 0, which gives every request to the workers of the other ranks, too.
 
-    The reply to a request is that of rank 0, with the mean of the losses of all ranks. When a rank fails, the error names it, and all
-    ranks end: those that are left would wait for it.
+    The reply to a request is that of rank 0, with the mean of the losses of all ranks. When a rank fails, the error names it, and
+    all ranks end: those that are left would wait for it.
 
     ranks: how the training is divided. threads: of all ranks together. The other arguments are those of ``Worker``.
     """
@@ -57,6 +57,7 @@ class RankedWorker(Worker):
             self.others.append(Worker(adapter, python, place, threads, device, timeout, *arguments, **more))
         self.waits = min(WAITS, timeout / 2)
         self.joined = False
+        self.broken: SubjectError | None = None  # the error with which the ranks have ended
 
     @property
     def folders(self) -> list[Path]:
@@ -83,13 +84,16 @@ class RankedWorker(Worker):
     def _answered(self, request: Request[ReplyType]) -> ReplyType:
         if not self.joined:
             return super()._answered(request)
+        if self.broken is not None:
+            raise self.broken
         for each in self.others:
             each.until = self.until
         asked: list[Callable[[], ReplyType]] = [partial(super()._answered, self._for_rank(request, 0))]
         asked += [partial(each.ask, self._for_rank(request, rank)) for rank, each in enumerate(self.others, 1)]
-        return self._together(self._all(asked))
+        reply: ReplyType = self._together(self._all(asked))
+        return reply
 
-    def _for_rank(self, request: Request[ReplyType], rank: int) -> Request[ReplyType]:
+    def _for_rank(self, request: Any, rank: int) -> Any:
         """The request as a rank gets it: with its part of the batches, and files in its own folder."""
         if isinstance(request, JoinRanks):
             return replace(request, rank=rank)
@@ -124,7 +128,8 @@ class RankedWorker(Worker):
             if len(errors) == len(calls) and len({str(each) for each in errors.values()}) == 1:
                 raise errors[0]
             self.kill()
-            raise self._blamed(errors, late)
+            self.broken = self._blamed(errors, late)
+            raise self.broken
 
     def _await(self, futures: Sequence[Future[Any]]) -> list[int]:
         """Wait for all calls. When one has failed, the others get a while, after which their processes are killed.

@@ -168,8 +168,14 @@ def _check_ranks(asked: RunSettings, folder: ModelFolder, batch: int) -> None:
     if found is None:
         return
     if found.items and not any(BATCH in tensor.shape for tensor in folder.spec.inputs.values()):
-        raise UsageError(f"--plan {found.plan}: no input of {folder.name} has an axis {BATCH!r}, so no batch can be divided")
-    for name, given in (("--dropout-masks", asked.dropout_masks), ("--seeds", asked.seeds), ("--device cuda", asked.device != "cpu")):
+        raise UsageError(
+            f"--plan {found.plan}: no input of {folder.name} has an axis {BATCH!r}, so no batch can be divided"
+        )
+    for name, given in (
+        ("--dropout-masks", asked.dropout_masks),
+        ("--seeds", asked.seeds),
+        ("--device cuda", asked.device != "cpu"),
+    ):
         if given:
             raise UsageError(f"{name} is not supported with --ranks: leave one of them out")
 
@@ -239,7 +245,9 @@ def _check(asked: RunSettings) -> None:
         raise UsageError(f"{given[0]} says how subjects are timed, and --task decode times nothing: leave it out")
     if (asked.no_timing or asked.ranks) and given:
         other = "--no-timing" if asked.no_timing else "--ranks"
-        raise UsageError(f"{given[0]} says how subjects are timed, and {other} that they are not: leave one of them out")
+        raise UsageError(
+            f"{given[0]} says how subjects are timed, and {other} that they are not: leave one of them out"
+        )
     if asked.pin:
         check_cores(asked.pin)
 

@@ -21,7 +21,7 @@ from .style import BROKEN, STYLES
 from .tables import FirstThatFits, headed
 from .text import quoted
 
-CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "state", "curve")
+CHECKS = ("weights", "forward", "loss", "backward", "gradients", "update", "statistics", "state", "ranks", "curve")
 OF_PRECISION = ("precision", "master weights")  # between weights and forward
 # Between gradients and update.
 OF_RECIPES = (
@@ -83,9 +83,10 @@ def _title(trained: Sequence[Training]) -> Text:
     says = f"0 to {steps[-1]}" if every else ", ".join(map(str, steps))
     listed = f"; each cell is the worst of steps {says}" if len(steps) > 1 else ""
     loss = f"; loss {trained[0].loss}" if trained[0].loss else ""
+    ranks = f" on {trained[0].ranks}" if trained[0].ranks else ""
     return Text.assemble(
         ("training-parity checks", "bold"),
-        f" with {shown(trained[0].optimizer + loss)}: each check starts from the reference's own state{listed}\n",
+        f"{ranks} with {shown(trained[0].optimizer + loss)}: each check starts from the reference's own state{listed}\n",
         ("numbers: the largest residual / noise floor; values of a few units are rounding alone", QUIET),
     )
 
@@ -251,6 +252,13 @@ def _limits(training: Training) -> Sentences:
             yield QUIET, f"{check.name}: {check.compared} of {check.known} layers checked"
         elif check.verdict == Verdict.EQUAL and check.name in ("precision", "scaling"):
             yield QUIET, check.says
+    if training.ranks and not training.own_step:
+        yield QUIET, "layers are not compared one by one on several ranks: a run without --ranks does that"
+    if training.apart:
+        yield (
+            QUIET,
+            f"the batch norms of each rank use its own items, and so do those of the reference: {few(training.apart)}",
+        )
     if training.dropout_disabled:
         yield QUIET, f"dropout disabled in {few(training.dropout_disabled)}"
     for curve in training.curves:

@@ -137,6 +137,8 @@ class Training:
     end_losses: of trainings from several seeds; None when none were asked for.
     state_left_out: path of a value of the state of a user's own step -> why it was not compared.
     state_matched: path in the reference -> path in the subject, of the compared values that have another path there.
+    ranks: the processes that train the model together, in words; "" for one.
+    apart: batch norms that each of them computes from its own part of the batch, as the reference then does.
     other_curves, other_end_losses: those of the other losses that the model files' own step returns.
     """
 
@@ -155,6 +157,8 @@ class Training:
     state_matched: dict[str, str] = field(default_factory=dict)
     other_curves: tuple[Curve, ...] = ()
     other_end_losses: tuple[EndLosses, ...] = ()
+    ranks: str = ""
+    apart: tuple[str, ...] = ()
 
     @property
     def curves(self) -> tuple[Curve, ...]:

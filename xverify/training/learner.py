@@ -8,8 +8,10 @@ from pathlib import Path
 
 from ..errors import Absent
 from ..messages.training import StepTaken, TrainingCaptured
+from ..processes.ranks import RankedWorker
 from ..processes.worker import Worker
 from ..workload.optimizers import Optimizer
+from ..workload.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Learner:
     """A subject that is trained: its worker, and what the worker reported.
 
     optimizer: the settings, with the variants in which the framework's own differs from torch's.
+    apart: batch norms that each rank computes from its own part of the batch.
     build_key: equal for subjects that build the same model, so that their layers are judged once.
     """
 
@@ -26,6 +29,18 @@ class Learner:
     dropout_disabled: tuple[str, ...]
     fused_parameters: Mapping[str, tuple[str, ...]]
     build_key: tuple[str, ...]
+    apart: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> Ranks | None:
+        """The ranks that train it together; None where it is trained in one process."""
+        return self.worker.ranks if isinstance(self.worker, RankedWorker) else None
+
+    @property
+    def step_files(self) -> list[Path]:
+        """The file of the latest step of every rank."""
+        folders = self.worker.folders if isinstance(self.worker, RankedWorker) else [self.worker.folder]
+        return [folder / self.step_file.name for folder in folders]
 
     @property
     def layer_folder(self) -> Path:

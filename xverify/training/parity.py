@@ -53,6 +53,7 @@ from .free_run import by_recipe
 from .gradients import judge_gradients
 from .learner import Learner, Observed
 from .precision_checks import judge_layers, judge_mixed
+from .ranks import NO_CURVE, RankedStep, RankTruths, apart
 from .recipe_checks import judge_recipe
 from .step import Distance, Step
 
@@ -82,6 +83,7 @@ class TrainingParity:
         self.named_loss: Objective | None = None
         self._truths: dict[int, StepTruth] = {}
         self._gradient_noise: dict[tuple[int, float], Mapping[str, Array]] = {}
+        self._rank_truths: dict[int, RankTruths] = {}
         self._captured: set[tuple[str, ...]] = set()
         self._replayed: dict[tuple[str, ...], tuple[tuple[Check, ...], Layers]] = {}
 
@@ -141,7 +143,7 @@ class TrainingParity:
         The reference's process is not used, so it may do other work meanwhile. Call this for one subject at a time.
         """
         captured = None
-        if learner.build_key not in self._captured:
+        if learner.build_key not in self._captured and learner.ranks is None:
             captured = self._capture(learner)
             if not isinstance(captured, Absent):  # otherwise the next subject of this build is tried
                 self._captured.add(learner.build_key)
@@ -154,7 +156,7 @@ class TrainingParity:
         if self.random:
             check = Check("forward", 0, Verdict.INVALID, says=self.random)
             return Error(Verdict.INVALID, self.random), Training(self.optimizer.says(), checks=(check,))
-        by_layer, layers = self._judge_layers(learner, observed.captured)
+        by_layer, layers = self._judge_layers(learner, observed.captured) if learner.ranks is None else ((), None)
         local = Local.of(by_layer, learner.optimizer.recipe.is_mixed)
         known = len(self.prepared.shapes)
         # Subjects with other weights are not judged here, so the check of the weights has passed.
@@ -164,8 +166,9 @@ class TrainingParity:
             taken = self._step(learner, index) if index else observed.step
             checks += self._judge_step(learner, index, taken, local, coverage, distance)
         checks += judge_layers(self.optimizer.recipe, observed.captured)
-        if self.no_curve:
-            checks.append(Check("curve", 0, Verdict.UNTESTED, says=self.no_curve))
+        no_curve = self.no_curve or (NO_CURVE if learner.apart else "")
+        if no_curve:
+            checks.append(Check("curve", 0, Verdict.UNTESTED, says=no_curve))
         checks += [
             *iterated_vectors(self.prepared.shapes),
             *(self.dropout.checks(learner, local) if self.dropout else ()),
@@ -179,7 +182,7 @@ class TrainingParity:
             optimizer=self.optimizer.says(),
             variants=learner.optimizer.variants,
             checks=tuple(checks),
-            curve=self._curve(learner, differences),
+            curve=None if no_curve else self._curve(learner, differences),
             untested=tuple(dict.fromkeys(coverage.untested)),
             judged=coverage.says,
             dropout_disabled=learner.dropout_disabled,
@@ -187,6 +190,8 @@ class TrainingParity:
             loss=objective.says() if objective else "",
             precision=self.optimizer.recipe.precision,
             end_losses=ends.compare(learner.label, learner.worker, differences)[0] if ends else None,
+            ranks=learner.ranks.says() if learner.ranks else "",
+            apart=learner.apart,
         )
         return training_error(training, distance, coverage), training
 
@@ -309,8 +314,13 @@ class TrainingParity:
             fused_parameters=learner.fused_parameters,
             recipe=self.optimizer.recipe,
         )
+        ranked = None
+        if learner.ranks is not None:
+            truths = self._rank_truths.setdefault(index, RankTruths(self.worker, self._question(index), learner.ranks))
+            step = apart(step, truths.parts, learner.ranks) if learner.apart else step
+            ranked = RankedStep(step, learner.ranks, [*map(npz.OnDisk, learner.step_files)], taken.loss, truths)
         where = partial(self._where_it_diverges, learner.worker, state.steps)
-        return [
+        checks = [
             judge_loss(step, taken.loss, taken.step_loss, local.rounding, where),
             judge_gradients(step, local.more_rounding, partial(self._noise_of_gradients, index), coverage, distance),
             *judge_mixed(step, taken),
@@ -318,28 +328,27 @@ class TrainingParity:
             judge_update(step, self.optimizer, learner.optimizer.variants, taken.sparse, coverage),
             *([judge_statistics(step, local.rounding)] if truth.statistics else ()),
         ]
+        return ranked.judge(checks) if ranked else checks
 
     def _truth(self, index: int) -> StepTruth:
         """The exact step from a state, computed once."""
         if index not in self._truths:
             self._phase(f"the step after {self.states[index].steps} in float64, and its noise")
-            question = TrainingTruth(
-                state=self.states[index],
-                inputs=str(self.prepared.training),
-                case=self._case(index),
-                path=str(self._truth_path(index)),
-                seed=self.request.seed,
-                once=bool(self.no_curve),
-                parts=self.optimizer.recipe.accumulate,
-                precision=self.optimizer.recipe.precision,
-            )
-            reply = self.worker.ask(question)
+            reply = self.worker.ask(self._question(index))
             truth, self.named_loss = reply.truth, reply.loss
             if not math.isfinite(truth.loss):
                 where = self._where_it_diverges(self.worker, self.states[index].steps)
                 raise Failed(f"the reference's own loss is {truth.loss} at step {self.states[index].steps}{where}")
             self._truths[index] = truth
         return self._truths[index]
+
+    def _question(self, index: int) -> TrainingTruth:
+        """The request for the exact step from a state."""
+        recipe = self.optimizer.recipe
+        return TrainingTruth(
+            self.states[index], str(self.prepared.training), self._case(index), str(self._truth_path(index)), self.request.seed,
+            once=bool(self.no_curve), parts=recipe.accumulate, precision=recipe.precision,
+        )  # fmt: skip
 
     def _noise_of_gradients(self, index: int, times: float) -> Mapping[str, Array]:
         """The rms of the noise of each value of every gradient of a step when rounding is this many times as large."""

@@ -143,8 +143,11 @@ class OwnStepSession(Group):
         state.write_weights(state.model, npz.OnDisk(Path(request.weights)))
         step, _, _ = self._start(self.mode)
         order = request.order or range(len(batches))
-        while len(found) < request.steps and (  # one of several ranks goes on, as in ``TrainingSession.loss_curve``
-            state.plan or all(math.isfinite(loss) for losses in found[-1:] for loss in losses.values())
+        while (
+            len(found) < request.steps
+            and (  # one of several ranks goes on, as in ``TrainingSession.loss_curve``
+                state.plan or all(math.isfinite(loss) for losses in found[-1:] for loss in losses.values())
+            )
         ):
             returned = step(named_batch(state, batches[order[len(found) % len(order)]]))
             state.framework.wait(returned)

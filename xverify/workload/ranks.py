@@ -64,7 +64,9 @@ def ranks(count: int | None, plan: str | None, shards: Sequence[int], batch: int
     plan = plan or "ddp"
     if plan == "tp":
         if shards:
-            raise UsageError("--shards divides the batch, and with --plan tp every rank has the whole batch: leave it out")
+            raise UsageError(
+                "--shards divides the batch, and with --plan tp every rank has the whole batch: leave it out"
+            )
         return Ranks(plan, count)
     if count > batch:
         raise UsageError(f"--ranks {count}: a batch of {batch} has fewer items than that: name a larger --batch")

@@ -54,15 +54,21 @@ def _by_file(model: Any, mesh: Any, plan: str, source: Source) -> Any:
     place = f"{source.folder / source.title}"
     function = getattr(source.loaded(), PARALLELIZE, None)
     if not callable(function):
-        raise Failed(f"{place} defines no {PARALLELIZE}(model, mesh), which --plan {plan} calls; it returns the model of a rank")
+        raise Failed(
+            f"{place} defines no {PARALLELIZE}(model, mesh), which --plan {plan} calls; it returns the model of a rank"
+        )
     before = {name: each.shape for name, each in model.named_parameters()}
     made = function(model, mesh)
     if not callable(made):
-        raise Failed(f"{place}: {PARALLELIZE} returns {with_article(type(made).__name__)}: return the model that a rank trains")
+        raise Failed(
+            f"{place}: {PARALLELIZE} returns {with_article(type(made).__name__)}: return the model that a rank trains"
+        )
     after = {name: each.shape for name, each in model.named_parameters()}
     if before != after:
         odd = next(name for name in {**before, **after} if before.get(name) != after.get(name))
-        shapes = " to ".join("nothing" if each is None else str(tuple(each)) for each in (before.get(odd), after.get(odd)))
+        shapes = " to ".join(
+            "nothing" if each is None else str(tuple(each)) for each in (before.get(odd), after.get(odd))
+        )
         raise Failed(f"{place}: {PARALLELIZE} changes {odd} from {shapes}: keep parameters, or make DTensors of them")
     own = {id(each) for each in model.parameters()}
     if hasattr(made, "parameters") and {id(each) for each in made.parameters()} != own:

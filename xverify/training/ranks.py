@@ -1,0 +1,251 @@
+"""What several ranks do in one step: whether they agree to the last bit, and what explains a step that differs from the exact one.
+
+The exact step is that of one process on the whole batch. That of a rank's part of the batch is computed where something has to be
+explained, and where batch norms use the items of their rank alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ..messages.training import TrainingTruth
+from ..processes.worker import Worker
+from ..results.records import Check
+from ..results.verdicts import Verdict
+from ..verdict.findings import StepTruth
+from ..verdict.limits import COHERENT_RHO
+from ..weights import npz
+from ..weights.canonical import Array
+from ..workload.ranks import OF_FILES, Ranks, shard_file
+from .compared import rms
+from .gradients import few
+from .step import Arrays, Step
+
+NO_CURVE = "the batch norms of each rank use its own items, and the curve of the reference is that of one process"
+CLEARLY = 10.0  # times nearer than the right gradient: an explanation that is not, explains nothing
+MOST_BIASES = 100  # each takes a step in float64
+# What a rank has of a parameter: the start of its names in the results of a step -> what a report calls it.
+KEPT = {"gradient/": "the gradient of {}", "weight/": "{} after the step", "state/": "the optimizer state of {}"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """The exact step of a rank's part of the batch. arrays: as ``Step.exact``."""
+
+    truth: StepTruth
+    arrays: Arrays
+
+
+class RankTruths:
+    """Further exact steps from one state, each computed once. question: for that of the whole batch. worker: of the reference."""
+
+    def __init__(self, worker: Worker, question: TrainingTruth, ranks: Ranks) -> None:
+        self.worker, self.question, self.ranks = worker, replace(question, parts=1), ranks
+
+    @cached_property
+    def parts(self) -> Sequence[Part]:
+        """The exact step of each rank's part of the batch; none where every rank has the whole batch."""
+        found = []
+        for rank in range(len(self.ranks.items)):
+            inputs, path = (str(shard_file(each, rank)) for each in (self.question.inputs, self.question.path))
+            truth = self.worker.ask(replace(self.question, inputs=inputs, path=path)).truth
+            found.append(Part(truth, npz.OnDisk(Path(path))))
+        return found
+
+    @cached_property
+    def with_biases(self) -> Mapping[str, float]:
+        """Name of a bias -> the exact loss of a model in which it is multiplied by the number of ranks."""
+        state, losses = self.question.state, dict[str, float]()
+        weights = npz.load_file(Path(state.weights))
+        file, path = (str(Path(self.question.path).with_name(f"biases-{each}.npz")) for each in ("weights", "truth"))
+        for name in [each for each in weights if each.endswith("bias")][:MOST_BIASES]:
+            npz.save_file({**weights, name: np.float32(self.ranks.count) * weights[name]}, Path(file))
+            asked = replace(self.question, state=replace(state, weights=file), path=path, once=True)
+            losses[name] = self.worker.ask(asked).truth.loss
+        return losses
+
+
+@dataclass(frozen=True)
+class RankedStep:
+    """A step that all ranks make together.
+
+    step: that of rank 0. taken: the results of every rank, as ``Step.taken``. loss: of all ranks.
+    """
+
+    step: Step
+    ranks: Ranks
+    taken: Sequence[Arrays]
+    loss: float
+    truths: RankTruths
+
+    def judge(self, checks: Sequence[Check]) -> list[Check]:
+        """The checks of a step, with what explains those that differ, and the comparison of the ranks."""
+        explain = {"loss": self._of_loss, "gradients": self._of_gradients}
+        return [*(explain[each.name](each) if each.name in explain else each for each in checks), self._agreement()]
+
+    def _agreement(self) -> Check:
+        """Compare what the ranks have of each parameter, bit for bit: every plan reduces gradients before the update."""
+        number, names = self.step.number, [self.step.own(name) for name in self.step.truth.floors]
+        for start, words in KEPT.items():
+            for name in names:
+                keys = [key for key in self._keys(start, name) if key in self.taken[0]]
+                odd = [rank for rank in range(1, len(self.taken)) if not all(self._same(key, rank) for key in keys)]
+                if odd:
+                    says = f"rank {odd[0]}: {words.format(name)} differs from rank 0's"
+                    says += self._explained(name) if start == "gradient/" else ": the ranks no longer train one model"
+                    return Check("ranks", number, Verdict.DIFFERENT, None, says, known=len(names))
+        return Check("ranks", number, Verdict.EQUAL, compared=len(names), known=len(names))
+
+    def _keys(self, start: str, name: str) -> list[str]:
+        return [f"state/{name}/{index}" for index in range(3)] if start == "state/" else [start + name]
+
+    def _same(self, key: str, rank: int) -> bool:
+        return key in self.taken[rank] and np.array_equal(self.taken[0][key], self.taken[rank][key], equal_nan=True)
+
+    # -- what explains a gradient -------------------------------------------------------------------------------------
+
+    def _of_loss(self, check: Check) -> Check:
+        """The check of the loss, with the biases that explain one that is another."""
+        if check.verdict != Verdict.DIFFERENT or self.ranks.plan not in OF_FILES:
+            return check
+        return replace(
+            check, says=check.says + added_by_all(self.loss, self.ranks, self.step.truth, self.truths.with_biases)
+        )
+
+    def _of_gradients(self, check: Check) -> Check:
+        """The check of gradients, with what explains the one that is farthest from the exact one."""
+        known = [name for name in self.step.truth.floors if f"gradient/{self.step.own(name)}" in self.taken[0]]
+        if check.verdict != Verdict.DIFFERENT or not known:
+            return check
+        worst = max(known, key=self._distance)
+        says = self._explained(worst)
+        return replace(check, says=f"{check.says}; the gradient of {worst}{says}" if says else check.says)
+
+    def _distance(self, name: str) -> float:
+        exact = self.step.exact[f"gradient/{name}"]
+        return rms(self.taken[0][f"gradient/{self.step.own(name)}"] - exact) / (
+            self.step.truth.floors[name] or math.inf
+        )
+
+    def _explained(self, own: str) -> str:
+        """What the ranks' gradients of a parameter are in place of the right one, as the end of a sentence; "" if unknown."""
+        name, found = self.step.stored(own), [each[f"gradient/{own}"] for each in self.taken]
+        right, floor = self.step.exact[f"gradient/{name}"], self.step.truth.floors[name]
+        alone = [each.arrays[f"gradient/{name}"] for each in self.truths.parts]
+        floors = [each.truth.floors[name] for each in self.truths.parts]
+        if alone and all(_near(*each) for each in zip(found, alone, floors, [right] * len(alone))):
+            return ": it was not reduced: each rank has the gradient of its own items"
+        for rank, (theirs, other, noise) in enumerate(zip(found, alone, floors)):
+            if not np.array_equal(theirs, found[0]) and _near(theirs, other, noise, right):
+                return f": that of rank {rank} was not reduced: it is the gradient of its own items"
+        if not alone and all(_is_part(each, right, floor) for each in found):
+            return ": each rank has that of its own part of the values, and zero elsewhere: it was not reduced over the ranks"
+        near = {
+            says: array
+            for says, array, noise in self._known(right, floor, alone, floors)
+            if _near(found[0], array, noise, right)
+        }
+        return f": {min(near, key=lambda says: rms(found[0] - near[says]))}" if near else ""
+
+    def _known(
+        self, right: Array, floor: float, alone: Sequence[Array], floors: Sequence[float]
+    ) -> Iterator[tuple[str, Array, float]]:
+        """(what it says, the gradient, its noise) of known mistakes. alone, floors: of each rank's items alone, and its noise."""
+        count, shares = self.ranks.count, self.ranks.shares
+        if alone:
+            means, noise = np.mean(alone, axis=0), math.hypot(*floors) / count
+            items = " and ".join(map(str, self.ranks.items))
+            if self.ranks.uneven:
+                yield (
+                    f"it is the mean of the ranks' gradients, which are means over {items} items: weigh each by its items",
+                    means, noise,
+                )  # fmt: skip
+                yield (
+                    f"it is the sum of the ranks' gradients, which are means over {items} items",
+                    count * means,
+                    count * noise,
+                )
+            else:
+                yield (
+                    "it is the mean of what each rank computes of its own items: something that a layer or the loss computes of "
+                    "the whole batch, such as the mean of a batch norm or the number of labels, is not synchronised",
+                    means, noise,
+                )  # fmt: skip
+            for rank, share in enumerate(shares):
+                rest = np.sum(
+                    [each * part for other, (each, part) in enumerate(zip(shares, alone)) if other != rank], axis=0
+                )
+                yield f"the share of rank {rank} is missing in it", rest, floor
+                yield (
+                    f"it is that of the items of the other ranks than rank {rank}",
+                    rest / (1 - share),
+                    floor / (1 - share),
+                )
+                yield f"it is that of the items of rank {rank} alone, on every rank", alone[rank], floors[rank]
+        yield (
+            f"it is {count} times the right one: it is summed over the ranks and not averaged, reduced twice, or the loss is "
+            f"multiplied by {count}",
+            count * right, count * floor,
+        )  # fmt: skip
+        yield (
+            f"it is the right one divided by {count}: it is divided by the number of ranks once too often, or is not summed",
+            right / count, floor / count,
+        )  # fmt: skip
+
+
+def _near(found: Array, known: Array, noise: float, right: Array) -> bool:
+    """Whether a gradient is a known one up to rounding, and clearly not the right one."""
+    away = rms(found - known)
+    return away <= COHERENT_RHO * noise and CLEARLY * away < rms(found - right)
+
+
+def _is_part(found: Array, right: Array, floor: float) -> bool:
+    """Whether some values of a gradient are the right ones and all others are zero."""
+    held = found != 0
+    return bool(held.any()) and not held.all() and rms(found[held] - right[held]) <= COHERENT_RHO * floor
+
+
+def apart(step: Step, parts: Sequence[Part], ranks: Ranks) -> Step:
+    """The step beside the exact one of ranks whose batch norms use their own items: the mean over the ranks' exact steps.
+
+    Running statistics are those of rank 0.
+    """
+    arrays: dict[str, Array] = {}
+    for key, array in parts[0].arrays.items():
+        every = [each.arrays[key] for each in parts]
+        if key.startswith("gradient/"):
+            array = np.sum([share * each for share, each in zip(ranks.shares, every)], axis=0)
+        elif key.startswith("noise/gradient/"):
+            array = np.sqrt(np.sum([np.square(share * each) for share, each in zip(ranks.shares, every)], axis=0))
+        arrays[key] = array
+    first, truths = parts[0].truth, [each.truth for each in parts]
+    truth = replace(
+        first,
+        loss=sum(share * each.loss for share, each in zip(ranks.shares, truths)),
+        loss_floor=math.hypot(*(share * each.loss_floor for share, each in zip(ranks.shares, truths))),
+        floors={name: rms(arrays[f"noise/gradient/{name}"]) for name in first.floors},
+        sizes={name: rms(arrays[f"gradient/{name}"]) for name in first.sizes},
+        alternatives={},
+        accumulated_loss=None,
+    )
+    return replace(step, exact=arrays, truth=truth)
+
+
+def added_by_all(loss: float, ranks: Ranks, truth: StepTruth, losses: Mapping[str, float]) -> str:
+    """The biases that the ranks seem to add each, so that they count several times, as the end of a sentence; "" for none.
+
+    loss: of the ranks. losses: name of a bias -> the exact loss of a model in which it is multiplied by the number of ranks.
+    """
+    limit = COHERENT_RHO * truth.loss_floor
+    found = [
+        name
+        for name, other in losses.items()
+        if abs(loss - other) <= limit and abs(other - truth.loss) > CLEARLY * limit
+    ]
+    return f": as if {few(found)} were added on each of the {ranks.count} ranks" if found else ""
