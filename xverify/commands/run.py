@@ -35,6 +35,8 @@ EXAMPLE = """examples:
       a longer loss curve, and the end losses over five seeds
   xverify run ./my_port --task train --dropout-masks
       the same dropout masks in every framework
+  xverify run mlp --task train --ranks 2 --plan fsdp
+      two processes, compared with the step of one on the whole batch
   xverify run ./my_llama --task decode
       one sequence with the cache, in chunks, in a batch and with padding
   xverify run mlp --html report.html --junit results.xml

@@ -36,11 +36,10 @@ class Learner:
         """The ranks that train it together; None where it is trained in one process."""
         return self.worker.ranks if isinstance(self.worker, RankedWorker) else None
 
-    @property
-    def step_files(self) -> list[Path]:
-        """The file of the latest step of every rank."""
+    def of_ranks(self, path: Path) -> list[Path]:
+        """The file of every rank. path: that of rank 0, in the folder of its worker."""
         folders = self.worker.folders if isinstance(self.worker, RankedWorker) else [self.worker.folder]
-        return [folder / self.step_file.name for folder in folders]
+        return [folder / path.name for folder in folders]
 
     @property
     def layer_folder(self) -> Path:

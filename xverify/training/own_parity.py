@@ -50,6 +50,7 @@ from .own_step import (
     wrong_losses,
 )
 from .precision_checks import FLOAT32, judge_products, lower_than
+from .ranks import own_agreement
 from .step import Distance
 
 RANDOM = "its train_step is random: two runs from one state differ in {} by {:.2g}. {}"
@@ -129,6 +130,7 @@ class OwnStepParity(ReferenceSteps):
             end_losses=next(iter(ends), None),
             other_curves=curves[1:],
             other_end_losses=ends[1:],
+            ranks=learner.ranks.says() if learner.ranks else "",
         )
         error = training_error(training, distance, coverage)
         updates = [check for check in checks if check.name in ("update", "loss") and check.step == 0]
@@ -169,12 +171,19 @@ class OwnStepParity(ReferenceSteps):
         self._multiples[learner.label] = {}
         for number in range(len(self.files)):
             found = self._judge_step(learner, observed, number, coverage, distance, state)
+            if learner.ranks is not None:  # it says more than what follows from it
+                found.insert(0, self._agreement(learner, number))
             failing = [check.name for check in found if check.verdict.fails]
             checks += [check for check in found if not differs or check.name != "state"]
             if differs or failing not in ([], ["state"]):
                 break
             differs = bool(failing)
         return checks
+
+    def _agreement(self, learner: Learner, number: int) -> Check:
+        """Whether all ranks have made the same step."""
+        files = (learner.of_ranks(step_file(_file(learner, what), number)) for what in ("watched", "timed"))
+        return own_agreement(number, *([*map(npz.OnDisk, each)] for each in files))
 
     def _judge_step(
         self,

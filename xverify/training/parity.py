@@ -318,7 +318,9 @@ class TrainingParity:
         if learner.ranks is not None:
             truths = self._rank_truths.setdefault(index, RankTruths(self.worker, self._question(index), learner.ranks))
             step = apart(step, truths.parts, learner.ranks) if learner.apart else step
-            ranked = RankedStep(step, learner.ranks, [*map(npz.OnDisk, learner.step_files)], taken.loss, truths)
+            ranked = RankedStep(
+                step, learner.ranks, [*map(npz.OnDisk, learner.of_ranks(learner.step_file))], taken.loss, truths
+            )
         where = partial(self._where_it_diverges, learner.worker, state.steps)
         checks = [
             judge_loss(step, taken.loss, taken.step_loss, local.rounding, where),

@@ -95,18 +95,15 @@ class RankedStep:
         for start, words in KEPT.items():
             for name in names:
                 keys = [key for key in self._keys(start, name) if key in self.taken[0]]
-                odd = [rank for rank in range(1, len(self.taken)) if not all(self._same(key, rank) for key in keys)]
+                odd = _odd(self.taken, keys)
                 if odd:
-                    says = f"rank {odd[0]}: {words.format(name)} differs from rank 0's"
+                    says = f"rank {odd}: {words.format(name)} differs from rank 0's"
                     says += self._explained(name) if start == "gradient/" else ": the ranks no longer train one model"
                     return Check("ranks", number, Verdict.DIFFERENT, None, says, known=len(names))
         return Check("ranks", number, Verdict.EQUAL, compared=len(names), known=len(names))
 
     def _keys(self, start: str, name: str) -> list[str]:
         return [f"state/{name}/{index}" for index in range(3)] if start == "state/" else [start + name]
-
-    def _same(self, key: str, rank: int) -> bool:
-        return key in self.taken[rank] and np.array_equal(self.taken[0][key], self.taken[rank][key], equal_nan=True)
 
     # -- what explains a gradient -------------------------------------------------------------------------------------
 
@@ -197,6 +194,38 @@ class RankedStep:
             f"it is the right one divided by {count}: it is divided by the number of ranks once too often, or is not summed",
             right / count, floor / count,
         )  # fmt: skip
+
+
+def _odd(taken: Sequence[Arrays], keys: Sequence[str]) -> int:
+    """The first rank that has not the values of rank 0 in all these arrays, to the last bit; 0 when all have them."""
+
+    def same(key: str, other: Arrays) -> bool:
+        return key in other and np.array_equal(taken[0][key], other[key], equal_nan=True)
+
+    return next((rank for rank, each in enumerate(taken) if not all(same(key, each) for key in keys)), 0)
+
+
+def own_agreement(number: int, watched: Sequence[Arrays], timed: Sequence[Arrays]) -> Check:
+    """Compare the ranks after a step of the model files, bit for bit.
+
+    watched, timed: of every rank, see ``messages.own_step.TakeOwnSteps.path``.
+    """
+    known = 0
+    for taken, what, words in (
+        (
+            watched,
+            f"{number}/gradient/",
+            "the gradient of {} that an optimizer is given differs from rank 0's: it was not reduced",
+        ),
+        (timed, f"{number}/weight/", "{} after the step differs from rank 0's: the ranks no longer train one model"),
+    ):
+        keys = [key for key in taken[0] if key.startswith(what)]
+        known = len(keys)
+        for key in keys:
+            if odd := _odd(taken, [key]):
+                says = f"rank {odd}: {words.format(key.rpartition('/')[2])}"
+                return Check("ranks", number, Verdict.DIFFERENT, None, says, known=known)
+    return Check("ranks", number, Verdict.EQUAL, compared=known, known=known)
 
 
 def _near(found: Array, known: Array, noise: float, right: Array) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Unsupported
 from ..framework.generators import Draws
 from ..framework.own_mistake import OwnMistake
 from ..framework.own_state import StateReader
@@ -54,6 +55,10 @@ class OwnStepSession(Group):
         self.mode, self.inputs = asked.mode, asked.inputs
         dropout_disabled = state.trained.disable_dropout(state.model)
         apart = state.parallelize()
+        if apart:
+            raise Unsupported(
+                f"the batch norms of each rank use its own items, as no step of one process does: {apart[0]}, {len(apart)} in all"
+            )
         begun = state.clock()
         step, _, _ = self._start(asked.mode)
         state.cases, state.call = [(named_batch(state, batch),) for batch in arrays], step
@@ -68,7 +73,7 @@ class OwnStepSession(Group):
         if not asked.time_input and self._changed(state.cases[0][0], arrays[0]):
             self._make_batch_in_call(arrays, step)
         second = time_calls(state, 0, 1)[0]
-        return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled), apart)
+        return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled))
 
     def _make_batch_in_call(self, arrays: list[tuple[Array, ...]], step: Step) -> None:
         """Let the timed calls make their native batch themselves."""

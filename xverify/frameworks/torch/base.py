@@ -11,6 +11,7 @@ from xverify.errors import Unsupported
 from xverify.framework.adapter import Array
 from xverify.framework.runner import Runner
 from xverify.framework.trains import Trains
+from xverify.weights.torch import whole
 from xverify.workload.losses import Loss
 from xverify.workload.operations import Operations
 
@@ -54,7 +55,7 @@ class OnTorch(Runner):
 
     def array(self, tensor: Any) -> Array:
         """A tensor as an array; numpy has no bfloat16, whose values float32 holds exactly."""
-        tensor = tensor.detach().cpu()
+        tensor = whole(tensor.detach()).cpu()
         found: Array = (tensor.float() if tensor.dtype == self.torch.bfloat16 else tensor).numpy()
         return found
 

@@ -15,6 +15,7 @@ from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Update
 from xverify.frameworks.torch import random
 from xverify.weights.canonical import COUNTERS
+from xverify.weights.torch import whole
 
 BASE = ("defaults", "state", "param_groups")  # attributes of every optimizer
 
@@ -41,7 +42,9 @@ def watched_updates(model: nn.Module) -> Iterator[list[Update]]:
         if not skips(optimizer):
             given = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
             scale = scale_left(optimizer)
-            arrays = {id(each): each.grad.detach().cpu().numpy() / scale for each in given}  # no operation of torch
+            arrays = {
+                id(each): whole(each.grad.detach()).cpu().numpy() / scale for each in given
+            }  # no operation of torch
             found.append(Update(optimizer, {names[each]: array for each, array in arrays.items() if each in names}))
 
     hook = register_optimizer_step_pre_hook(note)

@@ -1,0 +1,54 @@
+"""How ranks divide a batch, and what is refused before anything starts."""
+
+import pytest
+
+from xverify.errors import UsageError
+from xverify.workload.ranks import Ranks, ranks
+
+
+def test_a_batch_is_divided_evenly_or_as_asked():
+    assert ranks(None, None, (), 8) is None
+    assert ranks(4, None, (), 8) == Ranks("ddp", 4, (2, 2, 2, 2))
+    divided = ranks(2, "own", (3, 1), 8)
+    assert divided == Ranks("own", 2, (6, 2))
+    assert divided.shares == (0.75, 0.25)
+    assert divided.parts == [slice(0, 6), slice(6, 8)]
+    assert divided.uneven
+    assert divided.says() == "2 ranks, plan own, 6 + 2 items"
+    whole = ranks(2, "tp", (), 7)
+    assert (whole.items, whole.parts, whole.shares) == ((), [], (0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ((None, "ddp", (), 8), "--plan belongs to --ranks"),
+        ((None, None, (1, 1), 8), "--shards belongs to --ranks"),
+        ((9, None, (), 8), "--ranks 9: a batch of 8 has fewer items than that"),
+        ((3, None, (), 8), "--ranks 3: a batch of 8 cannot be divided so: name a --batch that 3 divides"),
+        ((2, None, (2, 1), 8), "--shards 2,1: a batch of 8 cannot be divided so"),
+        ((2, None, (1, 1, 2), 8), "--shards 1,1,2 has 3 numbers for 2 ranks"),
+        ((2, "tp", (3, 1), 8), "with --plan tp every rank has the whole batch"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(asked, says):
+    with pytest.raises(UsageError, match=says):
+        ranks(*asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--ranks", "1"], "--ranks is 1: it must be at least 2"),
+        (["--ranks", "2", "--plan", "pp"], "--plan is 'pp'"),
+        (["--ranks", "2", "--shards", "a"], "--shards a: write one whole number for each rank"),
+        (["--ranks", "2", "--shards", "0,1"], "--shards is 0: it must be at least 1"),
+        (["--ranks", "2", "--warmup", "3"], "--warmup says how subjects are timed, and --ranks that they are not"),
+        (["--ranks", "2", "--dropout-masks"], "--dropout-masks is not supported with --ranks"),
+        (["--ranks", "64"], "--ranks 64: a batch of 32 has fewer items than that"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(xverify, options, says):
+    done = xverify("run", "mlp", "--task", "train", *options)
+    assert done.code == 2
+    assert says in done.err

@@ -1,0 +1,114 @@
+"""Training on several ranks through the command line: right ways are EQUAL, and every mistake is found and named."""
+
+import pytest
+from helpers.rankmodels import (
+    AVERAGED,
+    BIAS_ON_EACH,
+    BREAKING,
+    FAILURES,
+    MISTAKES,
+    TENSOR_PARALLEL,
+    WEIGHED,
+    folder,
+)
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+TRAIN = ("--task", "train", "--steps", "3", "--threads", "2")
+
+
+def verdict(done, subject="torch:eager"):
+    return done.row(subject)["error"]["verdict"]
+
+
+@pytest.mark.parametrize(("plan", "ranks"), [("ddp", 2), ("fsdp", 2), ("ddp", 4)])
+def test_a_model_trains_equally_by_the_means_of_torch(xverify, tmp_path, plan, ranks):
+    done = xverify(
+        "run", folder(tmp_path / "net", {"torch": ""}), *TRAIN, "--ranks", ranks, "--plan", plan, "--optimizer", "adam"
+    )
+    assert done.code == 0, done.out + done.err
+    assert verdict(done) == "EQUAL"
+    training = done.row("torch:eager")["training"]
+    assert training["ranks"] == f"{ranks} ranks, plan {plan}, {' + '.join([str(8 // ranks)] * ranks)} items"
+    assert {each["name"] for each in training["checks"]} == {"weights", "loss", "gradients", "update", "ranks"}
+    assert training["curve"]["verdict"] == "EQUAL"
+    assert f"on {training['ranks']}" in " ".join(done.out.split())
+    assert done.result["settings"]["ranks"] == ranks
+    assert done.row("torch:eager")["speed"] is None
+
+
+def test_every_mistake_of_a_reduction_is_named(xverify, tmp_path):
+    files = {"torch": AVERAGED, **{f"torch-{name}": text for name, (text, _) in MISTAKES.items()}}
+    done = xverify("run", folder(tmp_path / "net", files), *TRAIN, "--ranks", 2, "--plan", "own")
+    assert done.code == 1, done.out + done.err
+    assert verdict(done) == "EQUAL"
+    for name, (_, says) in MISTAKES.items():
+        row = done.row(f"torch-{name}:eager")
+        assert row["error"]["verdict"] == "DIFFERENT", (name, row)
+        assert says in row["error"]["reason"], (name, row["error"]["reason"])
+
+
+def test_a_mean_of_means_over_uneven_parts_is_named(xverify, tmp_path):
+    files = {"torch": WEIGHED, "torch-plain": AVERAGED}
+    done = xverify("run", folder(tmp_path / "net", files), *TRAIN, "--ranks", 2, "--plan", "own", "--shards", "3,1")
+    assert done.code == 1, done.out + done.err
+    assert verdict(done) == "EQUAL"
+    assert (
+        "which are means over 6 and 2 items: weigh each by its items"
+        in done.row("torch-plain:eager")["error"]["reason"]
+    )
+
+
+def test_tensor_parallel_with_a_bias_on_each_rank_is_named(xverify, tmp_path):
+    files = {"torch": TENSOR_PARALLEL, "torch-bias": BIAS_ON_EACH}
+    done = xverify("run", folder(tmp_path / "net", files), *TRAIN, "--ranks", 2, "--plan", "tp")
+    assert done.code == 1, done.out + done.err
+    assert verdict(done) == "EQUAL"
+    reason = done.row("torch-bias:eager")["error"]["reason"]
+    assert reason.startswith("loss, step 0: ")
+    assert "as if fc2.bias were added on each of the 2 ranks" in reason
+
+
+def test_batch_norms_of_each_rank_are_told_and_those_by_hand_are_found(xverify, tmp_path):
+    norm = "\nclass Normed(Net):\n    def __init__(self):\n        super().__init__()\n        self.norm = nn.BatchNorm1d(16)\n"
+    norm += "\n    def forward(self, x):\n        return self.fc2(self.norm(self.fc1(x)).tanh())\n\nbuild = Normed\n"
+    done = xverify("run", folder(tmp_path / "norm", {"torch": norm}), *TRAIN, "--ranks", 2)
+    assert done.code == 0, done.out + done.err
+    assert verdict(done) == "EQUAL"
+    assert done.row("torch:eager")["training"]["apart"] == ["norm"]
+    assert "the batch norms of each rank use its own items, and so do those of the reference: norm" in " ".join(
+        done.out.split()
+    )
+    by_hand = norm.replace("self.norm(self.fc1(x)).tanh()", "(self.fc1(x) - self.fc1(x).mean(0)).tanh()")
+    by_hand = by_hand.replace("        self.norm = nn.BatchNorm1d(16)\n", "")
+    done = xverify("run", folder(tmp_path / "hand", {"torch": by_hand}), *TRAIN, "--ranks", 2)
+    assert done.code == 1, done.out + done.err
+    checks = done.row("torch:eager")["training"]["checks"]
+    assert "is not synchronised" in next(each["says"] for each in checks if each["name"] == "gradients")
+
+
+def test_ranks_that_fail_end_as_rows(xverify, tmp_path):
+    files = {"torch": AVERAGED, **{f"torch-{name}": BREAKING.format(text) for name, (text, *_) in FAILURES.items()}}
+    done = xverify("run", folder(tmp_path / "net", files), *TRAIN, "--ranks", 2, "--plan", "own", "--timeout", 40)
+    assert done.code == 3, done.out + done.err
+    assert verdict(done) == "EQUAL"
+    for name, (_, says, status) in FAILURES.items():
+        row = done.row(f"torch-{name}:eager")
+        assert (row["status"], says in row["reason"]) == (status, True), (name, row["status"], row["reason"])
+
+
+def test_a_plan_that_a_file_does_not_make_is_refused(xverify, tmp_path):
+    changed = "def parallelize(model, mesh):\n    model.fc1 = nn.Linear(12, 8)\n    return model\n"
+    files = {"torch": "", "torch-none": "def parallelize(model, mesh):\n    pass\n", "torch-changed": changed}
+    done = xverify("run", folder(tmp_path / "net", files), *TRAIN, "--ranks", 2, "--plan", "own")
+    assert done.code == 3, done.out + done.err
+    assert "defines no parallelize(model, mesh), which --plan own calls" in done.row("torch:eager")["reason"]
+    assert "parallelize returns a NoneType: return the model" in done.row("torch-none:eager")["reason"]
+    assert "parallelize changes fc1.weight from (16, 12) to (8, 12)" in done.row("torch-changed:eager")["reason"]
+
+
+def test_other_frameworks_and_modes_have_no_ranks(xverify):
+    done = xverify("run", "mlp", *TRAIN, "--ranks", 2, "--subjects", "torch:compile,numpy")
+    assert done.code == 3, done.out + done.err
+    assert "several ranks train as the model is written: name torch:eager" in done.row("torch:compile")["reason"]
+    assert "xverify trains with numpy in one process only" in done.row("numpy")["reason"]
