@@ -23,6 +23,7 @@ WAITS = 120.0  # seconds that a rank waits for the others in a collective operat
 GRACE = 5.0  # seconds that the other ranks get for their answer when one has failed
 # What gloo says when another rank does not come to a collective operation, and when it has ended.
 WAITED = ("Timed out waiting", "timed out after", "wait timeout")
+UNLIKE = "Received data size doesn't match expected size"  # gloo, when ranks give an operation tensors of other sizes
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 T = TypeVar("T")
 
@@ -155,7 +156,9 @@ class RankedWorker(Worker):
         own = [rank for rank in errors if rank not in (*late, *waited, *lost)]
         own = [rank for rank in own if isinstance(errors[rank], Crashed)] or own
         if own:
-            return type(errors[own[0]])(f"rank {own[0]}: {errors[own[0]]}")
+            hint = "; the ranks call other collective operations, or give one tensors of other sizes"
+            text = str(errors[own[0]])
+            return type(errors[own[0]])(f"rank {own[0]}: {text}{hint if UNLIKE in text else ''}")
         here = f"rank {waited[0]} waited {self.waits:g} s" if waited else ""
         absent = [rank for rank in range(self.ranks.count) if rank not in errors]
         if waited and late:

@@ -230,7 +230,8 @@ def _untested(training: Training) -> Sentences:
         changed = (
             f"change in a step by over {share:.0%}"
             if training.own_step
-            else f"gradient by over {share:.0%}; the backward check covers each layer by itself"
+            else f"gradient by over {share:.0%}"
+            + "; the backward check covers each layer by itself" * (not training.ranks)
         )
         yield (
             _style(Verdict.UNTESTED),
