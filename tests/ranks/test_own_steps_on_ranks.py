@@ -8,7 +8,7 @@ pytestmark = pytest.mark.slow
 OWN = ("--task", "train", "--steps", "3", "--threads", "2", "--ranks", "2")
 STEP = """
 def train_state(model):
-    return torch.optim.Adam(model.parameters(), lr=1e-2)
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
 def train_step(model, optimizer, batch):

@@ -179,12 +179,10 @@ class RankedStep:
                     [each * part for other, (each, part) in enumerate(zip(shares, alone)) if other != rank], axis=0
                 )
                 yield f"the share of rank {rank} is missing in it", rest, floor
-                yield (
-                    f"it is that of the items of the other ranks than rank {rank}",
-                    rest / (1 - share),
-                    floor / (1 - share),
-                )
                 yield f"it is that of the items of rank {rank} alone, on every rank", alone[rank], floors[rank]
+                if count > 2:
+                    others = f"it is that of the items of the other ranks than rank {rank}"
+                    yield others, rest / (1 - share), floor / (1 - share)
         yield (
             f"it is {count} times the right one: it is summed over the ranks and not averaged, reduced twice, or the loss is "
             f"multiplied by {count}",
