@@ -14,9 +14,3 @@ class MLP(nn.Module):
 
 def build():
     return MLP()
-
-
-def parallelize(model, mesh):
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-    return parallelize_module(model, mesh, {"fc1": ColwiseParallel(), "fc2": RowwiseParallel()})

@@ -43,7 +43,7 @@ def test_what_cannot_be_divided_is_refused(asked, says):
         (["--ranks", "2", "--plan", "pp"], "--plan is 'pp'"),
         (["--ranks", "2", "--shards", "a"], "--shards a: write one whole number for each rank"),
         (["--ranks", "2", "--shards", "0,1"], "--shards is 0: it must be at least 1"),
-        (["--ranks", "2", "--warmup", "3"], "--warmup says how subjects are timed, and --ranks that they are not"),
+        (["--ranks", "2", "--warmup", "3"], "--warmup says how subjects are timed, and --ranks times nothing"),
         (["--ranks", "2", "--dropout-masks"], "--dropout-masks is not supported with --ranks"),
         (["--ranks", "64"], "--ranks 64: a batch of 32 has fewer items than that"),
     ],

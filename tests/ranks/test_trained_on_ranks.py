@@ -112,3 +112,12 @@ def test_other_frameworks_and_modes_have_no_ranks(xverify):
     assert done.code == 3, done.out + done.err
     assert "several ranks train as the model is written: name torch:eager" in done.row("torch:compile")["reason"]
     assert "xverify trains with numpy in one process only" in done.row("numpy")["reason"]
+
+
+@pytest.mark.parametrize("plan", ["ddp", "fsdp", "tp"])
+def test_the_gpt_of_the_zoo_trains_equally(xverify, plan):
+    done = xverify(
+        "run", "gpt-tiny", *TRAIN, "--batch", 4, "--cases", 1, "--ranks", 2, "--plan", plan, "--subjects", "torch:eager"
+    )
+    assert done.code == 0, done.out + done.err
+    assert verdict(done) == "EQUAL"

@@ -37,12 +37,14 @@ class Work:
 
     shapes: name -> shape of every weight. optimizer: of a training run.
     activations: of a batch; None where they are not known. judged: those of the items of it whose layers are compared.
+    ranks: number of processes of each subject.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     optimizer: Optimizer | None = None
     activations: Activations | None = None
     judged: Activations | None = None
+    ranks: int = 1
 
     @property
     def sizes(self) -> list[int]:
@@ -127,10 +129,10 @@ def plan(
         others than the baseline, nothing waits for them.
     """
     adapters = [each.adapter for each in subjects]
-    always_needed = overhead(adapters)  # a subject of a later turn has its process from the beginning
+    always_needed = overhead(adapters * work.ranks)  # a subject of a later turn has its process from the beginning
 
     def of(indices: Sequence[int]) -> int:
-        return needed(work, [adapters[index] for index in indices]) + always_needed
+        return needed(work, [adapters[index] for index in indices] * work.ranks) + always_needed
 
     always = [0] if timed else []
     turns, large = [[0]], False

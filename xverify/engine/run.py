@@ -311,8 +311,7 @@ class Run:
 
     def _fitting(self, prepared: Prepared, late: Mapping[int, str]) -> list[list[Candidate]]:
         """The turns of candidates, which the user is told before any model is built. Arguments: see ``memory.plan``."""
-        subjects = [each.subject for each in self.candidates]
-        timed = not self.request.no_timing
+        subjects, timed = [each.subject for each in self.candidates], not self.request.no_timing
         plan = memory.plan(self._work(prepared), subjects, self.available, timed, late)
         for note in plan.notes:
             self.notes.append(note)
@@ -325,7 +324,7 @@ class Run:
         """What the memory of the run depends on."""
         judged = activations.of_items(self.process, prepared)
         whole = judged.times(max(1.0, self.request.batch / build.JUDGED_ITEMS)) if judged else None
-        return memory.Work(prepared.shapes, self.request.optimizer, whole, judged)
+        return memory.Work(prepared.shapes, self.request.optimizer, whole, judged, self.request.ranks or 1)
 
     def _begin_turn(self, turn: list[Candidate], prepared: Prepared) -> Prepared:
         """Build the models of a later turn, and return the weights. The baseline goes on in a new process."""
@@ -376,13 +375,12 @@ class Run:
 
     def _next_worker(self, candidate: Candidate) -> Worker:
         """The worker of a candidate's next process run."""
-        place = self.space / f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
-        return self._worker(candidate.subject.adapter, place, candidate.label)
+        place = f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
+        return self._worker(candidate.subject.adapter, self.space / place, candidate.label)
 
     def _worker(self, adapter: type[Framework], place: Path, label: str, reference: bool = False) -> Worker:
         place.mkdir()
-        request = self.request
-        timed = not (reference or request.no_timing)
+        request, timed = self.request, not (reference or self.request.no_timing)
         worker = worker_of(
             None if reference else request.divided,
             adapter,

@@ -243,11 +243,12 @@ def _check(asked: RunSettings) -> None:
     given = [each.flag for each in options if each.name in OF_TIMING and getattr(asked, each.name) != each.default]
     if asked.task == "decode" and given:
         raise UsageError(f"{given[0]} says how subjects are timed, and --task decode times nothing: leave it out")
-    if (asked.no_timing or asked.ranks) and given:
-        other = "--no-timing" if asked.no_timing else "--ranks"
+    if asked.no_timing and given:
         raise UsageError(
-            f"{given[0]} says how subjects are timed, and {other} that they are not: leave one of them out"
+            f"{given[0]} says how subjects are timed, and --no-timing that they are not: leave one of them out"
         )
+    if asked.ranks and given:
+        raise UsageError(f"{given[0]} says how subjects are timed, and --ranks times nothing: leave it out")
     if asked.pin:
         check_cores(asked.pin)
 
