@@ -14,13 +14,18 @@ class RunsOnRanks(Runner):
     """A runner whose processes can be ranks. All methods are optional.
 
     plans: the plans that it knows, keys of workload.ranks.PLANS. rank_modes: the modes in which ranks train.
+    ranks_are_devices: whether one process has several devices, which are the ranks; otherwise each rank is a process.
     """
 
     plans: ClassVar[tuple[str, ...]] = ()
     rank_modes: ClassVar[tuple[str, ...]] = ()
+    ranks_are_devices: ClassVar[bool] = False
 
-    def join(self, rank: int, count: int, meeting: str, seconds: float) -> None:
-        """Meet the other ranks, and wait until all have come. Arguments: see messages.training.JoinRanks."""
+    def join(self, rank: int, count: int, plan: str, meeting: str, seconds: float) -> None:
+        """Meet the other ranks, and wait until all have come. Arguments: see messages.training.JoinRanks.
+
+        A framework of ``ranks_are_devices`` makes its devices.
+        """
         raise Unsupported(f"xverify trains with {self.name} in one process only")
 
     def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import Crashed, Failed, SubjectError, TimedOut
+from ..framework.ranks import RunsOnRanks
 from ..framework.runner import Runner
 from ..messages import Started
 from ..messages.codec import ReplyType, Request
@@ -195,6 +196,25 @@ class RankedWorker(Worker):
         return first
 
 
-def worker_of(ranks: Ranks | None, *arguments: Any, **more: Any) -> Worker:
+class DevicesWorker(Worker):
+    """A worker whose ranks are devices of its one process.
+
+    ranks: how the training is divided. The other arguments are those of ``Worker``.
+    """
+
+    def __init__(self, ranks: Ranks, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.ranks = ranks
+
+    def start(self) -> Started:
+        started = super().start()
+        self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, "", 0.0))
+        return started
+
+
+def worker_of(ranks: Ranks | None, adapter: type[Runner], *arguments: Any, **more: Any) -> Worker:
     """The worker of a subject, which trains on these ranks; None: in one process. The other arguments are those of ``Worker``."""
-    return Worker(*arguments, **more) if ranks is None else RankedWorker(ranks, *arguments, **more)
+    if ranks is None:
+        return Worker(adapter, *arguments, **more)
+    devices = issubclass(adapter, RunsOnRanks) and adapter.ranks_are_devices
+    return (DevicesWorker if devices else RankedWorker)(ranks, adapter, *arguments, **more)

@@ -72,7 +72,7 @@ class TrainingSession(Group):
 
     def join(self, request: messages.JoinRanks) -> None:
         """Meet the other ranks."""
-        self.state.framework.join(request.rank, request.count, request.meeting, request.seconds)
+        self.state.framework.join(request.rank, request.count, request.plan, request.meeting, request.seconds)
         self.state.plan = request.plan
 
     def prepare(self, request: messages.PrepareTraining) -> TrainingPrepared:

@@ -41,6 +41,7 @@ class Adapter(Torch):
     trains = False
     takes_recipe = False
     decodes = False
+    plans = ()
     mixed = ()
 
     def __init__(self, threads: int, device: str) -> None:

@@ -18,9 +18,11 @@ from xverify.framework.training import Batch, Training
 from xverify.frameworks.flax.function import Pure, match_norms
 from xverify.frameworks.jax.base import Jax
 from xverify.frameworks.jax.function import Function
+from xverify.frameworks.jax.ranks import as_divided
 from xverify.frameworks.keras.base import canonical, native
 from xverify.weights import flax as weights
 from xverify.workload.optimizers import Optimizer
+from xverify.workload.ranks import PLANS
 
 
 def jit(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -52,6 +54,7 @@ class Adapter(Jax):
     channels_last = True
     trains = True
     takes_recipe = True
+    plans = tuple(PLANS)
 
     def __init__(self, threads: int, device: str) -> None:
         super().__init__(threads, device)
@@ -84,6 +87,15 @@ class Adapter(Jax):
         for weight in weights.named_weights(model):
             for part in weight.parts:
                 part.variable.set_value(self.jax.numpy.asarray(part.variable[...], wide))
+
+    def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
+        if self.ranked is None:
+            super().load_weights(model, arrays)
+            return
+        function = self.pure(model)
+        before = function.present()
+        super().load_weights(model, arrays)
+        function.write(*(list(map(as_divided, *each)) for each in zip(function.present(), before)))
 
     def precisions(self, model: Any) -> dict[str, str]:
         return {each.name: str(each.parts[0].variable[...].dtype) for each in weights.named_weights(model)}

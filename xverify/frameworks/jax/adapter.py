@@ -26,7 +26,9 @@ from xverify.framework.own_state import StoredWeight
 from xverify.framework.own_step import BoundStep, Step
 from xverify.frameworks.jax.base import Jax
 from xverify.frameworks.jax.function import Around, Function, plainly
+from xverify.frameworks.jax.ranks import as_divided
 from xverify.weights.flax_layout import NamedWeight, Part
+from xverify.workload.ranks import PLANS
 
 
 def jit(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -46,6 +48,7 @@ class Adapter(Jax):
     implicit_mode = "jit"
     trains = True
     takes_recipe = True
+    plans = tuple(PLANS)
 
     def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
         self.jax.config.update("jax_enable_x64", float64)  # without this setting, arrays of 64 bits become arrays of 32
@@ -56,7 +59,8 @@ class Adapter(Jax):
 
     def load_weights(self, model: Any, arrays: dict[str, Array]) -> None:
         for name, array in arrays.items():
-            model.weights[name] = self.jax.numpy.asarray(array, model.weights[name].dtype)
+            present = model.weights[name]
+            model.weights[name] = as_divided(self.jax.numpy.asarray(array, present.dtype), present)
 
     def save_weights(self, model: Any) -> dict[str, Array]:
         return {name: np.array(array, dtype=np.float32) for name, array in model.weights.items()}

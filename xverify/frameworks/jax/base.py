@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Unsupported
-from xverify.framework.adapter import Array, Framework
+from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder, TrainingRecorder, recording
 from xverify.framework.checkpoint import Checkpoint
 from xverify.framework.own_state import Slot
 from xverify.framework.structures import leaves, without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.jax.function import Around, Function, captured_step
+from xverify.frameworks.jax.ranks import Devices
 from xverify.frameworks.jax.training import Learner, cross_entropy, learner
 from xverify.workload.operations import Operations
 from xverify.workload.optimizers import Optimizer
+from xverify.workload.ranks import OF_FILES
 
 
 class Jax(Framework):
@@ -31,6 +33,10 @@ class Jax(Framework):
     captured_mode = ""  # inner functions are not compiled during a capture
     devices = ("cpu", "cuda")
     decodes = True
+    rank_modes = ("jit",)
+    ranks_are_devices = True
+
+    ranked: Devices | None = None  # the devices that train together
 
     def __init__(self, threads: int, device: str) -> None:
         import jax
@@ -73,8 +79,22 @@ class Jax(Framework):
         compiled: Any = call.func
         return int(compiled._cache_size())
 
+    def join(self, rank: int, count: int, plan: str, meeting: str, seconds: float) -> None:
+        self.ranked = Devices(count, plan)
+        self.place = self.jax.devices()[0]
+
+    def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
+        assert self.ranked is not None
+        if plan in OF_FILES:
+            self.ranked.by_file(model, source)
+        else:
+            function = self.pure(model)
+            function.write(*([self.ranked.weight(each) for each in arrays] for arrays in function.present()))
+        return []
+
     def to_native(self, array: Array, layout: str | None) -> Any:
-        return self.jax.numpy.asarray(array)
+        native = self.jax.numpy.asarray(array)
+        return native if self.ranked is None else self.ranked.batch(native)
 
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
         return np.asarray(tensor)
