@@ -253,7 +253,7 @@ def _limits(training: Training) -> Sentences:
             yield QUIET, f"{check.name}: {check.compared} of {check.known} layers checked"
         elif check.verdict == Verdict.EQUAL and check.name in ("precision", "scaling"):
             yield QUIET, check.says
-    if training.ranks and not training.own_step:
+    if training.ranks and not training.own_step and all(check.name != "forward" for check in training.checks):
         yield QUIET, "layers are not compared one by one on several ranks: a run without --ranks does that"
     if training.apart:
         yield (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import Absent
 from ..messages.training import StepTaken, TrainingCaptured
-from ..processes.ranks import RankedWorker
+from ..processes.ranks import DevicesWorker, RankedWorker
 from ..processes.worker import Worker
 from ..workload.optimizers import Optimizer
 from ..workload.ranks import Ranks
@@ -33,11 +33,16 @@ class Learner:
 
     @property
     def ranks(self) -> Ranks | None:
-        """The ranks that train it together; None where it is trained in one process."""
-        return self.worker.ranks if isinstance(self.worker, RankedWorker) else None
+        """The ranks that train it together; None where there is one."""
+        return self.worker.ranks if isinstance(self.worker, (RankedWorker, DevicesWorker)) else None
+
+    @property
+    def of_processes(self) -> bool:
+        """Whether its ranks are processes, which show no whole layer."""
+        return isinstance(self.worker, RankedWorker)
 
     def of_ranks(self, path: Path) -> list[Path]:
-        """The file of every rank. path: that of rank 0, in the folder of its worker."""
+        """The file of every process. path: that of rank 0, in the folder of its worker."""
         folders = self.worker.folders if isinstance(self.worker, RankedWorker) else [self.worker.folder]
         return [folder / path.name for folder in folders]
 

@@ -171,7 +171,7 @@ class OwnStepParity(ReferenceSteps):
         self._multiples[learner.label] = {}
         for number in range(len(self.files)):
             found = self._judge_step(learner, observed, number, coverage, distance, state)
-            if learner.ranks is not None:  # it says more than what follows from it
+            if learner.of_processes:  # it says more than what follows from it
                 found.insert(0, self._agreement(learner, number))
             failing = [check.name for check in found if check.verdict.fails]
             checks += [check for check in found if not differs or check.name != "state"]

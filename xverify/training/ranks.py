@@ -75,7 +75,7 @@ class RankTruths:
 class RankedStep:
     """A step that all ranks make together.
 
-    step: that of rank 0. taken: the results of every rank, as ``Step.taken``. loss: of all ranks.
+    step: that of rank 0. taken: the results of every process, as ``Step.taken``. loss: of all ranks.
     """
 
     step: Step
@@ -87,7 +87,8 @@ class RankedStep:
     def judge(self, checks: Sequence[Check]) -> list[Check]:
         """The checks of a step, with what explains those that differ, and the comparison of the ranks."""
         explain = {"loss": self._of_loss, "gradients": self._of_gradients}
-        return [*(explain[each.name](each) if each.name in explain else each for each in checks), self._agreement()]
+        found = [explain[each.name](each) if each.name in explain else each for each in checks]
+        return [*found, self._agreement()] if len(self.taken) > 1 else found
 
     def _agreement(self) -> Check:
         """Compare what the ranks have of each parameter, bit for bit: every plan reduces gradients before the update."""

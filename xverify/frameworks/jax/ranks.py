@@ -6,14 +6,11 @@ processor stands for several devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from xverify.errors import Failed, Unsupported
 from xverify.framework.ranks import PARALLELIZE
-from xverify.framework.runner import Array, Source
+from xverify.framework.runner import Source
 
 AXIS = "ranks"  # of the mesh
 
@@ -62,19 +59,6 @@ class Devices:
         if function(model, self.mesh) is not model:
             raise Failed(f"{place}: {PARALLELIZE} must return the model that it is given")
 
-    def differing(self, weights: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
-        """Weights of which the devices should have the same values, and do not.
-
-        Returns: name -> (the first device with others than device 0, the largest absolute difference of that one).
-        """
-        found: dict[str, tuple[int, float]] = {}
-        for name, array in weights.items():
-            if getattr(array, "is_fully_replicated", False):
-                first, *others = (np.asarray(each.data) for each in array.addressable_shards)
-                apart = [(rank, _largest(first, each)) for rank, each in enumerate(others, 1) if not _same(first, each)]
-                found |= dict.fromkeys([name], apart[0]) if apart else {}
-        return found
-
 
 def as_divided(array: Any, present: Any) -> Any:
     """A new array in the place of another one, divided among devices as that is, where several devices have it."""
@@ -83,11 +67,3 @@ def as_divided(array: Any, present: Any) -> Any:
     return (
         jax.device_put(array, present.sharding) if isinstance(present.sharding, jax.sharding.NamedSharding) else array
     )
-
-
-def _same(first: Array, other: Array) -> bool:
-    return first.tobytes() == other.tobytes()
-
-
-def _largest(first: Array, other: Array) -> float:
-    return float(np.max(np.abs(first.astype(np.float64) - other), initial=0.0))
