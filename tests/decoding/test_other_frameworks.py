@@ -58,46 +58,47 @@ def test_right_decoders_are_equal_in_every_way(tmp_path, xverify, family):
         assert not [why for why in row["decoding"]["not_tried"].values() if "number of threads" not in why]
 
 
-# Name -> (the file, what stands there, what stands there with the fault, the way that shows it, the layer, the cause).
+# Name -> (the family, the file, what stands there, what stands there with the fault, the way that shows it, the layer, the cause).
 FAULTS = {
     "stale": (
-        "flax", 'kept = {"keys": k, "values": v}', 'kept = {"keys": k, "values": v} if past is None or t > 1 else past',
+        "llama", "flax", 'kept = {"keys": k, "values": v}', 'kept = {"keys": k, "values": v} if past is None or t > 1 else past',
         "steps", "self_attn.o_proj", "single steps were not added to the cache, nor counted",
     ),
     "padded": (
-        "flax", "        if positions is None:\n", "        if True:\n",
-        "padded left", "self_attn.o_proj", "positions counted the padding",
+        "gpt2", "flax", "        if position_ids is None:\n", "        if True:\n",
+        "padded left", "transformer.wpe", "positions counted the padding",
     ),
     "old": (
-        "tensorflow", "kept = (k, v)\n", "kept = (k, v) if past is None or t > 1 else past\n",
+        "llama", "tensorflow", "kept = (k, v)\n", "kept = (k, v) if past is None or t > 1 else past\n",
         "steps", "self_attn.o_proj", "single steps were not added to the cache, nor counted",
     ),
     "rows": (
-        "jax", "jnp.concatenate([past[0], k], 2)", "jnp.concatenate([jnp.roll(past[0], 1, 0), k], 2)",
-        "steps", "", "`*.keys` of the cache had the rows of the sequence before",
+        "llama", "jax", "jnp.concatenate([past[0], k], 2)", "jnp.concatenate([jnp.roll(past[0], 1, 0), k], 2)",
+        "steps", "", "keys` of the cache had the rows of the sequence before",
     ),
 }  # fmt: skip
 
 
-def test_faults_are_found_with_step_layer_and_cause(tmp_path, xverify):
-    copy = shutil.copytree(FAMILIES / "llama", tmp_path / "llama")
-    frameworks = {fault: f"{each[0]}:eager" for fault, each in FAULTS.items()}
-    here = runnable(*frameworks.values())
-    chosen = {fault: each for fault, each in FAULTS.items() if frameworks[fault] in here}
-    for fault, (file, old, new, *_) in chosen.items():
-        code = (copy / f"{file}.py").read_text()
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_faults_are_found_with_step_layer_and_cause(tmp_path, xverify, family):
+    copy = shutil.copytree(FAMILIES / family, tmp_path / family)
+    faults = {name: rest for name, (owner, *rest) in FAULTS.items() if owner == family}
+    here = runnable(*(f"{file}:eager" for file, *_ in faults.values()))
+    chosen = {f"{file}-{name}:eager": rest for name, (file, *rest) in faults.items() if f"{file}:eager" in here}
+    for subject, (old, new, *_) in chosen.items():
+        variant = subject.partition(":")[0]
+        code = (copy / f"{variant.partition('-')[0]}.py").read_text()
         assert code.count(old) == 1
-        (copy / f"{file}-{fault}.py").write_text(code.replace(old, new))
-    ended, rows = decoded(xverify, copy, [f"{each[0]}-{fault}:eager" for fault, each in chosen.items()])
+        (copy / f"{variant}.py").write_text(code.replace(old, new))
+    ended, rows = decoded(xverify, copy, list(chosen))
     assert ended.code == 1, ended.out
-    for fault, (file, *_, way, place, cause) in chosen.items():
-        row = rows[f"{file}-{fault}:eager"]
-        found = checks(row)[way]
-        assert row["error"]["verdict"] == "DIFFERENT"
-        assert checks(row)["full pass"]["verdict"] == "EQUAL"
-        assert found["verdict"] == "DIFFERENT", fault
-        assert place in found["place"], fault
-        assert cause in found["explanation"], fault
+    for subject, (*_, way, place, cause) in chosen.items():
+        found = checks(rows[subject])
+        assert rows[subject]["error"]["verdict"] in ("DIFFERENT", "INVALID"), subject
+        assert found["full pass"]["verdict"] == "EQUAL"
+        assert found[way]["verdict"] == "DIFFERENT", subject
+        assert place in found[way]["place"], subject
+        assert cause in found[way]["explanation"], subject
 
 
 def test_another_base_of_rotation_is_placed_in_the_full_pass(tmp_path, xverify):
@@ -108,7 +109,9 @@ def test_another_base_of_rotation_is_placed_in_the_full_pass(tmp_path, xverify):
     assert ended.code == 1, ended.out
     row = rows["tensorflow:eager"]
     assert checks(row)["full pass"]["verdict"] == "DIFFERENT"
-    assert "layers.0.self_attn" in row["layers"]["first"]["layer"]
+    assert checks(row)["full pass"]["place"] == ""  # the float64 model of the same file has the same values
+    wrong = [each["layer"] for each in row["error"]["layers"]["layers"] if each["verdict"] == "DIFFERENT"]
+    assert "layers.0.self_attn" in wrong[0]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is absent")

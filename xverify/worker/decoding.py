@@ -105,7 +105,7 @@ class DecodingWork(Group):
         tokens, more = given.tokens[row, :kept], [each[row] for each in given.more]
         truth, until = self._exact_steps(single, tokens, more)
         with state.framework.inference(), single.watched(0) as whole:
-            single.call(tokens, None, keep=False, more=more)
+            whole.append(_output(single.call(tokens, None, keep=False, more=more)[0][0]))
         found, place = self._watched_step(single, given, request)
         differs = first_different(found, place, truth, whole, request.step, single.shows)
         return differs or (f"a later node than can be computed in float64: {until.rstrip('.')}" if until else "")
@@ -131,13 +131,13 @@ class DecodingWork(Group):
         state.write_weights(model, dict(state.read_weights(state.model)))
         exact = self._decoder(model)
         with state.framework.float64_arithmetic(), exact.watched(0) as truth:
-            exact.call(tokens, None, keep=False, more=more)
+            truth.append(_output(exact.call(tokens, None, keep=False, more=more)[0][0]))
         return truth, ""
 
     def _watched_step(
         self, decoder: Decoder, given: Given, request: messages.LocateStep
     ) -> tuple[list[LayerStep], int]:
-        """(the calls of all layers in the call that computes the position, the place of its token in this call)."""
+        """(the layers and the output of the call that computes the position, the place of its token in this call)."""
         found: list[LayerStep] = []
         place = 0
         way = request.way
@@ -151,8 +151,10 @@ class DecodingWork(Group):
                 place = int(np.flatnonzero(where[index] == request.step)[0])
                 return _Kept(decoder.watched(index), found)
 
-            for _ in walk(decoder, given, way, around):
-                pass
+            for rows, where, logits, _ in walk(decoder, given, way, around):
+                index = list(rows).index(request.sequence) if request.sequence in rows else -1
+                if index >= 0 and request.step in where[index]:
+                    found.append(_output(logits[index]))
         return found, place
 
     def _decoder(self, model: Any) -> Decoder:
@@ -163,6 +165,11 @@ class DecodingWork(Group):
         arrays = npz.load_file(Path(path))
         tokens, *more = (arrays[case_key(0, name)] for name in self.state.inputs)
         return Given(tokens, tuple(more))
+
+
+def _output(values: Array) -> LayerStep:
+    """The output of a model beside the steps of its layers, under no name. values: (tokens, ...), of one sequence."""
+    return LayerStep("", None, values.astype(np.float64))
 
 
 class _Kept:
@@ -267,7 +274,7 @@ def first_different(
     position: int,
     part: str = "layer",
 ) -> str:
-    """The first layer whose output differs from the exact one, in words; "" where none does.
+    """The first layer whose output differs from the exact one, in words; "" where none does, nor the output of the model.
 
     step: the calls of the step, in which the token has this place. truth, whole: those of the full pass in float64 and float32, in
     which it has this position. The floor of a layer is its error there in float32, at all positions. part: what a layer is called.
@@ -278,11 +285,13 @@ def first_different(
         if key not in exact or key not in single:
             continue
         if _differs(found.returned, exact[key].returned, single[key].returned, place, position):
+            if not key[0]:
+                return between(before, "") if before else ""
             inputs = (found.given, exact[key].given, single[key].given)
             given = all(each is not None for each in inputs) and _differs(*inputs, place, position)  # type: ignore[arg-type]
             return between(before, key[0]) if given else f"{part} `{key[0]}`"
         before = key[0]
-    return between(before, "") if before and part == "layer" else ""
+    return ""
 
 
 def _by_call(steps: Sequence[LayerStep]) -> dict[tuple[str, int], LayerStep]:
