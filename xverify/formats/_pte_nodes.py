@@ -73,6 +73,8 @@ def traced(framework: Adapter, model: Opened, inputs: Mapping[str, Any]) -> Trac
 def _calls(torch: Any, model: Opened) -> Iterator[Call]:
     """The instructions of a program, and the views between them, which are none: they have the memory of another value."""
     plan = model.plan
+    if any(list(each.val.dim_order) != sorted(each.val.dim_order) for each in plan.values if _is_tensor(each.val)):
+        raise Unsupported("the nodes of a program whose values have their channels last in memory are not shown")
     known = set(plan.inputs) | {place for place, each in enumerate(plan.values) if _is_constant(each.val)}
     memory: dict[tuple[int, int], int] = {_memory(plan, place): place for place in plan.inputs}
     parts = iter(model.xnnpack)
@@ -121,14 +123,18 @@ def _arguments(torch: Any, operator: Any) -> list[Any]:
 def _tensors(plan: Any, places: Sequence[int]) -> Iterator[int]:
     for place in places:
         value: Any = plan.values[place].val if place >= 0 else None
-        if type(value).__name__ == "Tensor":
+        if _is_tensor(value):
             yield place
         elif type(value).__name__ in LISTS:
             yield from _tensors(plan, value.items)
 
 
+def _is_tensor(value: Any) -> bool:
+    return type(value).__name__ == "Tensor"
+
+
 def _is_constant(value: Any) -> bool:
-    return type(value).__name__ == "Tensor" and bool(value.data_buffer_idx)
+    return _is_tensor(value) and bool(value.data_buffer_idx)
 
 
 def _number(plan: Any, place: int) -> Any:

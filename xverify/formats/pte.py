@@ -34,7 +34,7 @@ def program(framework: Adapter, model: Opened, example: tuple[Any, ...]) -> Any:
     """Run the program with the backends that it was made for."""
     outputs, call = (
         [each.name for each in framework.signature(model).outputs],
-        shared.function(model.program, model.plan.name),
+        shared.function(model.program, model.plan.name, model.orders),
     )
     return lambda *inputs: dict(zip(outputs, call(*inputs)))
 
@@ -57,6 +57,11 @@ class Opened:
         if type(value).__name__ != "Tensor":
             raise Unsupported(f"{name} is of type {type(value).__name__}, and xverify compares tensors only")
         return Tensor(name, tuple(value.sizes), dtype_of(value))
+
+    @property
+    def orders(self) -> list[list[int]]:
+        """The order of the axes of each input in memory."""
+        return [self.plan.values[place].val.dim_order for place in self.plan.inputs]
 
     @cached_property
     def xnnpack(self) -> tuple[_xnnpack.Part, ...]:

@@ -67,7 +67,8 @@ class Adapter(Torch):
         from torch.utils import _pytree
 
         program, exported = runtime.lowered(self.torch, model, example, backend)
-        call = runtime.function(self.runtime.load_program(program.buffer), runtime.METHOD)
+        orders = [tensor.dim_order() for tensor in example]
+        call = runtime.function(self.runtime.load_program(program.buffer), runtime.METHOD, orders)
         return lambda *inputs: _pytree.tree_unflatten(call(*inputs), exported.call_spec.out_spec)
 
     def layers(self, model: Any) -> dict[str, list[Any]]:

@@ -63,16 +63,21 @@ def _cause(error: Exception) -> str:
     return f"operator {missing[1]} is none that it has" if missing else first_line(error)
 
 
-def function(program: Any, name: str) -> Callable[..., Sequence[Any]]:
+def arranged(tensor: Any, order: Sequence[int]) -> Any:
+    """The same tensor with its axes in this order in memory. ExecuTorch takes the memory of an input as if it had its order."""
+    back = sorted(range(len(order)), key=lambda axis: order[axis])
+    return tensor.permute(tuple(order)).contiguous().permute(tuple(back))
+
+
+def function(program: Any, name: str, orders: Sequence[Sequence[int]]) -> Callable[..., Sequence[Any]]:
     """A method of a program as a function of tensors, which returns its outputs in order.
 
-    It raises Failed with what ExecuTorch prints about a call that fails.
+    orders: of the axes of each input in memory. It raises Failed with what ExecuTorch prints about a call that fails.
     """
     method = program.load_method(name)
 
     def call(*inputs: Any) -> Sequence[Any]:
-        # The kernels of ExecuTorch take the memory of a tensor as if it were contiguous.
-        given = [each.contiguous() for each in inputs]
+        given = [arranged(each, order) for each, order in zip(inputs, orders)]
         assert program is not None  # a method keeps no hold of its program, whose memory it computes in
         try:
             return method.execute(given)
