@@ -13,7 +13,8 @@ from .. import outputs
 from ..errors import UsageError
 from ..framework import reads
 from ..frameworks.capture.dumps import as_capture
-from ..frameworks.capture.file import Capture, joined, read
+from ..frameworks.capture.file import Capture, read
+from ..frameworks.capture.joining import joined
 from ..processes.space import owned_folder
 from ..progress import Listener
 from ..reference.request import resolve
@@ -75,7 +76,7 @@ def judge(
             no_timing=True,
             cases=len(capture.alike()),
             sizes={name: (size,) for name, size in _sizes(capture, folder).items()} or None,
-            weights=asked.weights or _weights(parts, folder),
+            weights=asked.weights or _weights(capture, parts[0].path, folder),
         )
         request, found = resolve(folder.path, [f"{SUBJECT}={capture.path.absolute()}"], asked)
         inputs = _inputs(capture, found, space / "inputs" / parts[0].path.name)
@@ -142,16 +143,17 @@ def _sizes(capture: Capture, folder: ModelFolder) -> dict[str, int]:
     return sizes
 
 
-def _weights(parts: Sequence[Capture], folder: ModelFolder) -> str | None:
-    """The capture, where it has the weights; None where the folder has weights of its own. Raises UsageError without any."""
-    if parts[0].keeps_weights:
-        return str(parts[0].path)
+def _weights(capture: Capture, path: Path, folder: ModelFolder) -> str | None:
+    """The capture, where it has the weights; None where the folder has weights of its own. Raises UsageError without any.
+
+    path: of the file that the message names.
+    """
+    if capture.keeps_weights:
+        return str(capture.path)
     if folder.weights is None:
-        has = (
-            "has the digests of its weights, and not the weights" if parts[0].manifest["weights"] else "has no weights"
-        )
+        has = "has the digests of its weights, and not the weights" if capture.manifest["weights"] else "has no weights"
         raise UsageError(
-            f"{parts[0].path} {has}: give those that the model had with --weights FILE (own: as build() makes them), or record a "
+            f"{path} {has}: give those that the model had with --weights FILE (own: as build() makes them), or record a "
             "model of torch with keep_weights=True"
         )
     return None

@@ -91,8 +91,13 @@ class Adapter(OnArrays, Framework):
         """Compare the weights with the digests of those that the model had. Raises Failed where one differs."""
         known, wrong = model.capture.manifest["weights"], []
         for name in arrays:
-            data = np.ascontiguousarray(arrays[name], np.float32).tobytes()
-            if hashlib.sha256(data).hexdigest() != known[name]["sha256"]:
+            parts, pieces = known[name].get("parts", [known[name]]), [arrays[name]]
+            if len(parts) > 1:  # a weight that was divided among processes
+                dimension = known[name]["dimension"]
+                ends = np.cumsum([part["shape"][dimension] for part in parts])[:-1]
+                pieces = np.split(np.asarray(arrays[name]), ends, dimension)
+            data = [np.ascontiguousarray(piece, np.float32).tobytes() for piece in pieces]
+            if [hashlib.sha256(each).hexdigest() for each in data] != [part["sha256"] for part in parts]:
                 wrong.append(name)
         if wrong:
             more = f" and {len(wrong) - MOST_LISTED} more" * (len(wrong) > MOST_LISTED)

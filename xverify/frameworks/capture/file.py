@@ -1,25 +1,22 @@
-"""Reads a capture, the file that ``xverify_recorder.py`` writes, and joins those of several ranks.
+"""Reads a capture, the file that ``xverify_recorder.py`` writes.
 
 Every mistake in it is told in one line, because it comes from another machine, over a network.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from xverify import reading
 from xverify.errors import UsageError, WeightsError, first_line
-from xverify.frameworks.capture.xverify_recorder import FORMAT, LOWER, Store
+from xverify.frameworks.capture.xverify_recorder import FORMAT, LOWER
 from xverify.frameworks.keras.base import canonical
 from xverify.weights import safetensors
 from xverify.weights.canonical import Array
@@ -71,6 +68,12 @@ class Capture:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of an array."""
         return self.places[name].shape
+
+    @property
+    def divided(self) -> Mapping[str, Any]:
+        """How weights and values are divided among the processes of a run, as ``Recording`` takes it."""
+        found: Mapping[str, Any] = self.manifest.get("divided") or {}
+        return found
 
     @property
     def channels_last(self) -> bool:
@@ -223,115 +226,3 @@ def _check(path: Path, manifest: Json, places: Mapping[str, safetensors.Place]) 
                 f"{each['name']} in case {each['case']} stands where call {number} was expected"
             )
         expected[key], earlier = number + 1, each["case"]
-
-
-def joined(captures: Sequence[Capture], path: Path) -> Capture:
-    """The captures of all ranks of one run, each of which computed other items of the batch, as one, which is written to a file.
-
-    Arrays whose first axis is the batch are joined along it; all others must be equal in every rank.
-    Raises UsageError where ranks are missing or disagree. captures: in any order.
-    """
-    first, *others = parts = sorted(captures, key=lambda each: each.manifest["rank"])
-    _check_ranks(parts)
-    for other in others:
-        _check_alike(first, other)
-    with contextlib.closing(Store(str(path))) as store:
-        store.write(str(path), _Joining(parts, store).manifest())
-    return read(path)
-
-
-@dataclass(frozen=True)
-class _Joining:
-    """The joining of captures of several ranks. made: names of an array in each rank -> its name in the store."""
-
-    parts: Sequence[Capture]
-    store: Store
-    made: dict[tuple[str, ...], str] = field(default_factory=dict)
-
-    def manifest(self) -> Json:
-        """The manifest of the whole, when all arrays are in the store."""
-        manifests = [each.manifest for each in self.parts]
-        return {
-            **manifests[0],
-            "rank": 0,
-            "ranks": 1,
-            "cases": [self._case(cases) for cases in zip(*(each["cases"] for each in manifests))],
-            "calls": [self._call(calls) for calls in zip(*(each["calls"] for each in manifests))],
-            "weights": dict(self._weights(manifests[0]["weights"])),
-            "digests": self.store.digests,
-        }
-
-    def _case(self, cases: Sequence[Json]) -> Json:
-        kinds = [kind for kind in ("inputs", "outputs", "values") if kind in cases[0]]
-        both = {kind: [each[kind] for each in cases] for kind in kinds}
-        named = {kind: {name: self._array(each[name] for each in of) for name in of[0]} for kind, of in both.items()}
-        return dict(cases[0], **named)
-
-    def _call(self, calls: Sequence[Json]) -> Json:
-        listed = {
-            kind: [self._array(each) for each in zip(*(call[kind] for call in calls))] for kind in ("inputs", "outputs")
-        }
-        return {**calls[0], **listed}
-
-    def _weights(self, weights: Json) -> Iterator[tuple[str, Json]]:
-        for name, each in weights.items():
-            kept = {"array": self.store.add(self.parts[0].array(each["array"]))} if "array" in each else {}
-            yield name, {**each, **kept}
-
-    def _array(self, names: Iterable[str]) -> str:
-        """Store the arrays of all ranks as one. names: in each rank. Returns its name."""
-        key = tuple(names)
-        if key not in self.made:
-            self.made[key] = self.store.add(_together(self.parts, key))
-        return self.made[key]
-
-
-def _check_ranks(parts: Sequence[Capture]) -> None:
-    """Raise UsageError unless every rank is there once."""
-    ranks, counts = [each.manifest["rank"] for each in parts], {each.manifest["ranks"] for each in parts}
-    if len(counts) > 1 or ranks != list(range(max(counts))):
-        given = ", ".join(
-            f"{each.path.name} is rank {each.manifest['rank']} of {each.manifest['ranks']}" for each in parts
-        )
-        raise UsageError(f"the captures are not those of all ranks of one run: {given}; name each file once")
-
-
-def _check_alike(first: Capture, other: Capture) -> None:
-    """Raise UsageError where two ranks have other weights, or other calls."""
-    names = f"{first.path.name} and {other.path.name}"
-    mine, theirs = ({name: each["sha256"] for name, each in of.manifest["weights"].items()} for of in (first, other))
-    differs = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
-    if differs:
-        raise UsageError(
-            f"{names} have other weights: {differs[0]} differs between the ranks, so these are not parts of one batch; weights "
-            "that are divided among ranks must be gathered before they are recorded"
-        )
-    calls = [[(each.case, each.name, each.call, len(each.inputs)) for each in of.calls] for of in (first, other)]
-    kinds = [
-        [(sorted(case["inputs"]), sorted(case["outputs"])) for case in of.manifest["cases"]] for of in (first, other)
-    ]
-    if calls[0] != calls[1] or kinds[0] != kinds[1]:
-        raise UsageError(
-            f"{names} have other calls: {first.cases} and {other.cases} of the model, {len(calls[0])} and {len(calls[1])} of "
-            "layers; every rank records the same calls in the same order"
-        )
-
-
-def _batch(capture: Capture) -> int:
-    """The items of a call: the first axis of the first input."""
-    shape = capture.shape(next(iter(capture.manifest["cases"][0]["inputs"].values())))
-    return shape[0] if shape else 0
-
-
-def _together(parts: Sequence[Capture], names: Sequence[str]) -> Array:
-    """The arrays of all ranks as one."""
-    arrays = [part.array(name) for part, name in zip(parts, names)]
-    if all(array.shape[:1] == (batch,) for array, batch in zip(arrays, map(_batch, parts))):
-        return np.concatenate(arrays)
-    for part, array in zip(parts[1:], arrays[1:]):
-        if array.tobytes() != arrays[0].tobytes():
-            raise UsageError(
-                f"{parts[0].path.name} and {part.path.name}: an array of shape {arrays[0].shape} has no axis of the batch, and "
-                "differs between the ranks"
-            )
-    return arrays[0]

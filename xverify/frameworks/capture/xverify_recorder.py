@@ -54,6 +54,9 @@ class Recording:
     inputs, outputs: their names, in order; by default those of the model's own parameters, and of a mapping that it returns.
     layers: whether the calls of layers are recorded. keep_weights: whether the file has the weights, and not their digests alone.
     rank, ranks: the number of this process, and of all, where each computes other items of one batch; each writes a file.
+    divided: where every process computes a part of each tensor instead: the dimension along which a weight is divided, by its
+        name; for the tensors of a layer, by LAYER.inputs and LAYER.outputs; for those of the model, by inputs and outputs. The
+        outputs whose sum over all processes is the result have "sum". All others must be the same in every process.
     note: a sentence for the report, such as the settings of a server.
     """
 
@@ -68,6 +71,7 @@ class Recording:
         keep_weights: bool = False,
         rank: int = 0,
         ranks: int = 1,
+        divided: Any = None,
         note: str = "",
     ) -> None:
         self.path, self.model, self.inputs, self.outputs = os.fspath(path), model, inputs, outputs
@@ -76,7 +80,7 @@ class Recording:
         if not 0 <= rank < ranks:
             raise ValueError(f"rank is {rank}, and ranks is {ranks}: the ranks are 0 to {ranks - 1}")
         self.adapter, self.records_layers, self.keep_weights = _adapter(model), layers, keep_weights
-        self.facts = {"rank": rank, "ranks": ranks, "note": note}
+        self.facts = {"rank": rank, "ranks": ranks, "divided": dict(divided or {}), "note": note}
         self.calls: list[Json] = []
         self.cases: list[Json] = []
         self.kinds: dict[str, str] = {}
