@@ -3,6 +3,8 @@
 import pytest
 
 from xverify.errors import UsageError
+from xverify.reference.request import resolve
+from xverify.workload.options import RunSettings
 from xverify.workload.ranks import Ranks, ranks
 
 
@@ -34,6 +36,13 @@ def test_a_batch_is_divided_evenly_or_as_asked():
 def test_what_cannot_be_divided_is_refused(asked, says):
     with pytest.raises(UsageError, match=says):
         ranks(*asked)
+
+
+def test_only_frameworks_with_ranks_run_where_no_subject_is_named():
+    request, _ = resolve("mlp", None, RunSettings(task="train", ranks=2))
+    assert request.subjects == ("torch:eager",)
+    assert request.divided == Ranks("ddp", 2, (16, 16))
+    assert request.no_timing
 
 
 @pytest.mark.parametrize(

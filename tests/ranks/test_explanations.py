@@ -152,3 +152,5 @@ def test_losses_are_averaged_over_the_items():
     assert len(together(worker, [(1.0, float("nan"), 9.0), (3.0, 1.0, 9.0)])) == 2
     assert together(worker, [({"a": 1.0},), ({"a": 3.0},)]) == ({"a": 1.5},)
     assert together(worker, ["digest", "digest"]) == "digest"
+    with pytest.raises(Failed, match="rank 1 has other weights than rank 0"):
+        together(worker, ["digest", "another"])

@@ -184,6 +184,9 @@ class RankedWorker(Worker):
         def by_name(losses: Sequence[Mapping[str, float]]) -> dict[str, float]:
             return {name: mean([each.get(name, math.nan) for each in losses]) for name in losses[0]}
 
+        odd = next((rank for rank, each in enumerate(replies) if isinstance(first, str) and each != first), None)
+        if odd is not None:
+            raise Failed(f"rank {odd} has other weights than rank 0 after they were loaded")
         if isinstance(first, StepTaken):
             loss, of_step = mean([each.loss for each in replies]), mean([each.step_loss for each in replies])
             return replace(first, loss=loss, step_loss=of_step)
