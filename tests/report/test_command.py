@@ -26,6 +26,7 @@ VALUES = {
     "python": {"jittor": "/a b/python"},
     "input_range": (-1.0, 0.1234567890123),
     "pin": (0, 1),
+    "shards": (3, 1),
     "task": "forward,train",
 }
 CASES = [
