@@ -112,7 +112,7 @@ def folder(tmp_path):
     ("arguments", "says"),
     [
         (["FOLDER", "here.onnx"], "here.onnx exists; --force replaces it"),
-        (["FOLDER", "model.bin"], "its suffix does not tell the format; name it with --to: onnx, openvino"),
+        (["FOLDER", "model.bin"], "its suffix does not tell the format; name it with --to: "),
         (["FOLDER", "model.bin", "--to", "onnxx"], "--to is 'onnxx'; did you mean 'onnx'?"),
         (["FOLDER", "model.bin", "--to", "openvino"], "the name of an OpenVINO IR ends with .xml"),
         (["FOLDER", "saved", "--to", "savedmodel", "--quantize", "float16"], "--to tflite takes float16 and int8"),

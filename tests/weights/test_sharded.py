@@ -228,7 +228,7 @@ FAULTS = [
     (elsewhere, r"it says that 'fc2.bias' is in model-00001-of-00002\.safetensors; it is in model-00002-of-00002"),
     (truncated, r"model-00002-of-00002\.safetensors: not a readable \.safetensors file, or truncated"),
     (damaged, r"model-00002-of-00002\.safetensors: not a readable \.safetensors file, or truncated"),
-    (empty, r"model-00002-of-00002\.safetensors: not a readable \.safetensors file, or truncated"),
+    (empty, r"model-00002-of-00002\.safetensors: it has 0 bytes, and no header"),
     (link, r"model-00002-of-00002\.safetensors is a link to \S+, outside of the folder; copy the file into the folder"),
     (linked_index, r"model\.safetensors\.index\.json is a link to \S+, outside of the folder"),
     (directory, r"its shard model-00002-of-00002\.safetensors is not a file"),

@@ -83,7 +83,7 @@ def _title(trained: Sequence[Training]) -> Text:
     says = f"0 to {steps[-1]}" if every else ", ".join(map(str, steps))
     listed = f"; each cell is the worst of steps {says}" if len(steps) > 1 else ""
     loss = f"; loss {trained[0].loss}" if trained[0].loss else ""
-    ranks = f" on {trained[0].ranks}" if trained[0].ranks else ""
+    ranks = f" on {shown(trained[0].ranks)}" if trained[0].ranks else ""
     return Text.assemble(
         ("training-parity checks", "bold"),
         f"{ranks} with {shown(trained[0].optimizer + loss)}: each check starts from the reference's own state{listed}\n",

@@ -43,7 +43,7 @@ MOST_CELLS = 100_000
 MODEL, SUBJECTS = "model", "subjects"
 OF_RUN = {each.name: each for each in declared(RunSettings)}
 OF_CELL = (MODEL, SUBJECTS, *OF_RUN)
-LISTS = (SUBJECTS, "pin")  # settings whose single value is a list
+LISTS = (SUBJECTS, "pin", "shards")  # settings whose single value is a list
 # Settings whose value is a table -> the type of what it holds, and how it is described.
 TABLES: Mapping[str, tuple[type, str]] = {
     "python": (str, 'texts, e.g. { jittor = "/path/to/python" }'),

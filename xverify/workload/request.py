@@ -19,7 +19,7 @@ class Request(TrainingSettings, CommonSettings):
     subjects: how the subjects are written; the first is the baseline of time ratios. That is the label of each but of a file
         elsewhere (see framework.ports).
     reference: the framework, or the variant of one, whose outputs the others are compared with.
-    batch, threads, weights, pin, data: as in ``CommonSettings`` and ``TrainingSettings``, with the defaults filled in.
+    batch, threads, weights, pin, shards, data: as in ``CommonSettings`` and ``TrainingSettings``, with the defaults filled in.
     python: framework -> interpreter, which the user named or which belongs to an environment.
     optimizer: the optimizer of a training run; None for a forward pass.
     sizes: name of an axis that the user gave a size -> the size that is timed; the batch is called "batch".
@@ -35,6 +35,7 @@ class Request(TrainingSettings, CommonSettings):
     threads: int
     weights: str | None = None
     pin: tuple[int, ...] = ()
+    shards: tuple[int, ...] = ()
     data: str | None = None
     python: Mapping[str, str] = field(default_factory=dict)
     optimizer: Optimizer | None = None
