@@ -155,7 +155,7 @@ def test_memory_is_allocated_before_the_outputs_are_read(session, tmp_path, monk
     live = session()
     live.ask(Prepare(cases(tmp_path), "eager"))
     done = []
-    live.state.framework.blocking = False
+    live.state.blocking = False
     live.state.framework.wait = lambda outputs: done.append("wait")
     live.state.framework.to_numpy = lambda tensor, layout: done.append("read") or np.zeros(3)
     monkeypatch.setattr("xverify.worker.timing.np.ones", lambda size, dtype: done.append((size, dtype)))
@@ -168,7 +168,7 @@ def test_every_output_is_waited_for_unless_a_call_returns_computed_outputs(sessi
     live = session()
     live.ask(Prepare(cases(tmp_path), "eager"))
     waited = []
-    live.state.framework.blocking, live.state.framework.wait = blocking, waited.append
+    live.state.blocking, live.state.framework.wait = blocking, waited.append
     live.state.call = lambda x: "output"
     live.ask(Block(case=0, calls=3))
     assert waited == waits
