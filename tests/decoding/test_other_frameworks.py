@@ -118,7 +118,7 @@ def test_another_base_of_rotation_is_placed_in_the_full_pass(tmp_path, xverify):
 def test_functional_model_of_keras_is_told_what_a_decoder_is(tmp_path, xverify):
     copy = shutil.copytree(FAMILIES / "llama", tmp_path / "llama")
     code = (copy / "tensorflow.py").read_text()
-    end = "    x = keras.Input((16,), dtype='int64', name='input_ids')\n    return keras.Model(x, Llama()(x))\n"
+    end = "    x = keras.Input(batch_shape=(2, 16), dtype='int64', name='input_ids')\n    return keras.Model(x, Llama()(x))\n"
     (copy / "tensorflow.py").write_text(code.replace("    return Llama()\n", end))
     ended, rows = decoded(xverify, copy, ["tensorflow:eager"])
     assert ended.code == 3, ended.out
