@@ -12,7 +12,7 @@ from xverify import host
 from xverify.environments import store
 from xverify.framework import discovery
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]  # frameworks run these models operation by operation
 FAMILIES = Path(__file__).parents[1] / "decoders"
 STEPS = [
     "steps",
