@@ -35,6 +35,7 @@ def test_a_model_trains_equally_by_the_means_of_torch(xverify, tmp_path, plan, r
     assert f"on {training['ranks']}" in " ".join(done.out.split())
     assert done.result["settings"]["ranks"] == ranks
     assert done.row("torch:eager")["speed"] is None
+    assert "speed not measured: --ranks times nothing" in done.out
 
 
 def test_every_mistake_of_a_reduction_is_named(xverify, tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from ..results.records import Result
 from .bounded import bounded, in_short
 from .conditions import command
+from .notes import why_untimed
 
 HEADING, MORE = "Limits:", "--details prints more"
 
@@ -119,10 +120,8 @@ def _speed(result: Result) -> Iterator[str]:
     if noisy := list(_too_noisy(result)):
         yield from noisy
         yield f"on a quiet machine: {command(result)}"
-    elif result.settings.task == "decode":
-        yield "speed not measured: --task decode times nothing"
     elif result.settings.no_timing:
-        yield "speed not measured, as --no-timing asks"
+        yield f"speed not measured{why_untimed(result)}"
     elif runs == 0:
         yield "no subject was timed"
     elif runs == 1:

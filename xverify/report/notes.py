@@ -65,10 +65,17 @@ def _sentences(result: Result) -> Iterator[str]:
     yield from speed_sentences(result)
 
 
+def why_untimed(result: Result) -> str:
+    """Why a run that times nothing does so, as the end of a sentence."""
+    if result.settings.task == "decode":
+        return ": --task decode times nothing"
+    return ": --ranks times nothing" if result.settings.ranks else ", as --no-timing asks"
+
+
 def speed_sentences(result: Result) -> Iterator[str]:
     """The sentences about speed and memory."""
     if result.settings.no_timing:
-        yield "Speed: not measured, as --no-timing asks"
+        yield f"Speed: not measured{why_untimed(result)}"
         return
     yield _speed(result)
     yield from _allocation(result)
