@@ -196,7 +196,8 @@ def _own_factor(step: Step, name: str) -> float:
     """The factor by which a gradient is the right one, up to the noise; 0.0 where there is none. name: the reference's."""
     found, right = step.taken[f"gradient/{step.own(name)}"], step.exact[f"gradient/{name}"]
     size = float(np.square(right).sum())
-    factor = float((found * right).sum()) / size if size else 0.0
+    null = rms(right) <= limits.EQUAL_RHO * step.truth.floors[name]
+    factor = float((found * right).sum()) / size if size and not null else 0.0
     near = rms(found - factor * right) <= limits.EQUAL_RHO * abs(factor) * step.truth.floors[name]
     return factor if near and abs(factor - 1) > ODD else 0.0
 

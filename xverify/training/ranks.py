@@ -19,16 +19,22 @@ from ..processes.worker import Worker
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict.findings import StepTruth
-from ..verdict.limits import COHERENT_RHO
+from ..verdict.limits import COHERENT_RHO, UNITS
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.ranks import OF_FILES, Ranks, shard_file
 from .compared import rms
 from .gradients import few
-from .step import Arrays, Step
+from .step import Arrays, Step, holds
 
 NO_CURVE = "the batch norms of each rank use its own items, and the curve of the reference is that of one process"
 CLEARLY = 10.0  # times nearer than the right gradient: an explanation that is not, explains nothing
+NOT_SYNCHRONISED = (
+    "what each rank computes of its own items: something that a layer or the loss computes of the whole batch, such as the mean of a "
+    "batch norm or the number of labels, is not synchronised"
+)
+LEAST_VALUES = 4  # for each rank: the factors of fewer values are a matter of chance
+MOST_EXPLAINED = 8  # gradients, of which the first that is explained is told
 MOST_BIASES = 100  # each takes a step in float64
 # What a rank has of a parameter: the start of its names in the results of a step -> what a report calls it.
 KEPT = {"gradient/": "the gradient of {}", "weight/": "{} after the step", "state/": "the optimizer state of {}"}
@@ -110,20 +116,25 @@ class RankedStep:
 
     def _of_loss(self, check: Check) -> Check:
         """The check of the loss, with the biases that explain one that is another."""
-        if check.verdict != Verdict.DIFFERENT or self.ranks.plan not in OF_FILES:
+        if check.verdict != Verdict.DIFFERENT:
             return check
-        return replace(
-            check, says=check.says + added_by_all(self.loss, self.ranks, self.step.truth, self.truths.with_biases)
-        )
+        truth, parts = self.step.truth, [each.truth for each in self.truths.parts]
+        mean = sum(share * part.loss for share, part in zip(self.ranks.shares, parts))
+        if parts and CLEARLY * abs(self.loss - mean) < abs(self.loss - truth.loss):
+            return replace(check, says=f"{check.says}; it is the mean of {NOT_SYNCHRONISED}")
+        if self.ranks.plan not in OF_FILES:
+            return check
+        return replace(check, says=check.says + added_by_all(self.loss, self.ranks, truth, self.truths.with_biases))
 
     def _of_gradients(self, check: Check) -> Check:
-        """The check of gradients, with what explains the one that is farthest from the exact one."""
+        """The check of gradients, with what explains one of those that are farthest from the exact ones."""
         known = [name for name in self.step.truth.floors if f"gradient/{self.step.own(name)}" in self.taken[0]]
         if check.verdict != Verdict.DIFFERENT or not known:
             return check
-        worst = max(known, key=self._distance)
-        says = self._explained(worst)
-        return replace(check, says=f"{check.says}; the gradient of {worst}{says}" if says else check.says)
+        for name in sorted(known, key=self._distance, reverse=True)[:MOST_EXPLAINED]:
+            if says := self._explained(name):
+                return replace(check, says=f"{check.says}; the gradient of {name}{says}")
+        return check
 
     def _distance(self, name: str) -> float:
         exact = self.step.exact[f"gradient/{name}"]
@@ -137,19 +148,42 @@ class RankedStep:
         right, floor = self.step.exact[f"gradient/{name}"], self.step.truth.floors[name]
         alone = [each.arrays[f"gradient/{name}"] for each in self.truths.parts]
         floors = [each.truth.floors[name] for each in self.truths.parts]
-        if alone and all(_near(*each) for each in zip(found, alone, floors, [right] * len(alone))):
-            return ": it was not reduced: each rank has the gradient of its own items"
+        apart = any(not np.array_equal(each, found[0]) for each in found)
+        for shares, kept in (
+            (self.ranks.shares, "the gradient of its own items"),
+            ((1.0,) * self.ranks.count, "a part of the sum"),
+        ):
+            together = np.sum([share * each for share, each in zip(shares, found)], axis=0, dtype=np.float64)
+            if apart and all(CLEARLY * rms(together - right) < rms(each - right) for each in found):
+                return f": it was not reduced: each rank has {kept}"
         for rank, (theirs, other, noise) in enumerate(zip(found, alone, floors)):
             if not np.array_equal(theirs, found[0]) and _near(theirs, other, noise, right):
                 return f": that of rank {rank} was not reduced: it is the gradient of its own items"
-        if not alone and all(_is_part(each, right, floor) for each in found):
-            return ": each rank has that of its own part of the values, and zero elsewhere: it was not reduced over the ranks"
         near = {
             says: array
             for says, array, noise in self._known(right, floor, alone, floors)
             if _near(found[0], array, noise, right)
         }
-        return f": {min(near, key=lambda says: rms(found[0] - near[says]))}" if near else ""
+        if near:
+            return f": {min(near, key=lambda says: rms(found[0] - near[says]))}"
+        return self._weighed(found[0], right, alone, floors) or _rounded(found[0], right, self.ranks.count)
+
+    def _weighed(self, found: Array, right: Array, alone: Sequence[Array], floors: Sequence[float]) -> str:
+        """The factors of the ranks' gradients in the sum that a gradient is, as the end of a sentence; "" if it is none.
+
+        alone, floors: of each rank's items alone, and its noise. The factors are those of the least squares.
+        """
+        shares = self.ranks.shares
+        if not alone or right.size < LEAST_VALUES * len(alone) or not found.any():
+            return ""
+        parts = np.stack([share * each.ravel() for share, each in zip(shares, alone)], axis=1)
+        factors = np.linalg.lstsq(parts, found.ravel().astype(np.float64), rcond=None)[0]
+        noise = math.hypot(*(share * factor * floor for share, factor, floor in zip(shares, factors, floors)))
+        if not _near(found, (parts @ factors).reshape(right.shape), noise, right):
+            return ""
+        listed = ", ".join(f"that of rank {rank} by {factor:.3g}" for rank, factor in enumerate(factors))
+        says = f": the gradients of the ranks are multiplied before they are reduced, {listed}"
+        return says + ", as if each were clipped by its own norm" * bool((factors <= 1).all() and (factors > 0).all())
 
     def _known(
         self, right: Array, floor: float, alone: Sequence[Array], floors: Sequence[float]
@@ -171,9 +205,7 @@ class RankedStep:
                 )
             else:
                 yield (
-                    "it is the mean of what each rank computes of its own items: something that a layer or the loss computes of "
-                    "the whole batch, such as the mean of a batch norm or the number of labels, is not synchronised",
-                    means, noise,
+                    f"it is the mean of {NOT_SYNCHRONISED}", means, noise,
                 )  # fmt: skip
             for rank, share in enumerate(shares):
                 rest = np.sum(
@@ -222,7 +254,12 @@ def own_agreement(number: int, watched: Sequence[Arrays], timed: Sequence[Arrays
         known = len(keys)
         for key in keys:
             if odd := _odd(taken, [key]):
-                says = f"rank {odd}: {words.format(key.rpartition('/')[2])}"
+                name = key.rpartition("/")[2]
+                says = (
+                    f"rank {odd}: {words.format(name)}"
+                    if key in taken[odd]
+                    else f"rank {odd} makes no update of {name}"
+                )
                 return Check("ranks", number, Verdict.DIFFERENT, None, says, known=known)
     return Check("ranks", number, Verdict.EQUAL, compared=known, known=known)
 
@@ -233,10 +270,12 @@ def _near(found: Array, known: Array, noise: float, right: Array) -> bool:
     return away <= COHERENT_RHO * noise and CLEARLY * away < rms(found - right)
 
 
-def _is_part(found: Array, right: Array, floor: float) -> bool:
-    """Whether some values of a gradient are the right ones and all others are zero."""
-    held = found != 0
-    return bool(held.any()) and not held.all() and rms(found[held] - right[held]) <= COHERENT_RHO * floor
+def _rounded(found: Array, right: Array, count: int) -> str:
+    """That a gradient of ``count`` ranks was reduced in a lower precision, as the end of a sentence; "" if it does not show that."""
+    for dtype in ("bfloat16", "float16"):
+        if rms(found - right) <= count * UNITS[dtype] * rms(right) and holds(dtype, found.astype(np.float32)):
+            return f": all its values are numbers of {dtype}, in which it was reduced"
+    return ""
 
 
 def apart(step: Step, parts: Sequence[Part], ranks: Ranks) -> Step:

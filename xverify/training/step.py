@@ -138,7 +138,7 @@ class Parameter:
 
     def is_rounded(self, dtype: str) -> bool:
         """Whether all values after the step are numbers of this lower precision."""
-        return bool(self.after.any()) and _holds(dtype, self.after)
+        return bool(self.after.any()) and holds(dtype, self.after)
 
     def judge(
         self, settings: Optimizer, times: int, factor: float = 1.0, momentum: float = 1.0, parts: int = 1
@@ -178,7 +178,7 @@ class Parameter:
         return float(change.dot(right)) / size if size else math.nan
 
 
-def _holds(dtype: str, values: Array) -> bool:
+def holds(dtype: str, values: Array) -> bool:
     """Whether this lower precision holds all these float32 values."""
     if dtype == "float16":
         with np.errstate(over="ignore"):
