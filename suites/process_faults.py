@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-SUBJECT, REFERENCE, PARENT = "subject", "reference", "parent"
+SUBJECT, REFERENCE, PARENT, RANK = "subject", "reference", "parent", "rank"
 PHASES = ("module", "build", "load", "first", "warm", "timed")  # moments in the life of a model
+OF_RANKS = ("module", "parallelize", "first", "later")  # moments in the life of a model that several ranks train
 CRASHED, FAILED, LATE, OK = "crashed", "failed", "timeout", "ok"
 STEP = 5.0  # seconds that a step may take where it hangs
 
@@ -16,7 +17,7 @@ STEP = 5.0  # seconds that a step may take where it hangs
 class Fault:
     """One fault.
 
-    code: statements that the model runs at ``phase``. where: in which process.
+    code: statements that the model runs at ``phase``. where: in which process; RANK: in the second of two ranks.
     statuses: those that the row of the subject may have.
     says: what its reason must contain. timeout: seconds of a step. options: of ``xverify run``.
     sent: the signal that the parent gets when it reports ``line``; code is empty then.
@@ -79,6 +80,19 @@ HANGS = {
     ),
 }
 # Processes that stay, while the model goes on.
+HANGS_OF_RANKS = {"sleep": "time.sleep(600)", "a stopped process": "os.kill(os.getpid(), signal.SIGSTOP)"}
+# In the forward pass of a rank. Name -> (code, statuses, what the reason says).
+MISMATCHES = {
+    "no collective operation": ("SKIPPED.update(NAMES)", (FAILED,), "that rank 1 did not call"),
+    "one operation less": ("SKIPPED.add('fc1.weight')", (FAILED, CRASHED), "collective operation"),
+    "one operation more": (
+        "distributed.all_reduce(torch.zeros(3))",
+        (CRASHED,),
+        "the ranks call other collective operations",
+    ),
+    "another operation": ("distributed.broadcast(torch.zeros(3), 1)", (FAILED, CRASHED), "collective operation"),
+    "another size": ("WIDER.add('fc1.weight')", (CRASHED,), "tensors of other sizes"),
+}
 STAY = {
     "a fork": f"if os.fork() == 0: {LINGER}",
     "a double fork": f"if os.fork() == 0:\n    if os.fork() == 0: {LINGER}\n    os._exit(0)",
@@ -129,6 +143,23 @@ def all_faults() -> Iterator[Fault]:
     yield from _broken_protocol()
     yield from _files_and_limits()
     yield from _parents()
+    yield from _ranks()
+
+
+def _ranks() -> Iterator[Fault]:
+    """One of two ranks ends, raises, hangs or calls other collective operations; and signals to the parent of ranks."""
+    named = {name: DEATHS[name] for name in ("SIGKILL", "SIGSEGV", "SIGTERM", "os._exit(0)", "os._exit(7)")}
+    named |= {name: RAISES[name] for name in ("sys.exit", "an exception")}
+    for phase, (name, (code, statuses, says)) in itertools.product(OF_RANKS, named.items()):
+        yield Fault(f"rank 1: {name} in {phase}", code, RANK, phase, statuses, says, timeout=30)
+    for phase, (name, code) in itertools.product(OF_RANKS, HANGS_OF_RANKS.items()):
+        yield Fault(f"rank 1: {name} in {phase}", code, RANK, phase, (LATE,), "rank 1", timeout=20)
+    for phase, (name, (code, statuses, says)) in itertools.product(("first", "later"), MISMATCHES.items()):
+        yield Fault(f"rank 1: {name} in {phase}", code, RANK, phase, statuses, says, timeout=20)
+    for sent, line in itertools.product(("INT", "TERM", "KILL"), ("first step", "one step")):
+        yield Fault(
+            f"ranks: SIG{sent} to the parent at {line}", "", RANK, "first", ("", FAILED, OK), sent=sent, line=line
+        )
 
 
 def _deaths() -> Iterator[Fault]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from process_faults import REFERENCE, SUBJECT, Fault, all_faults
+from process_faults import RANK, REFERENCE, SUBJECT, Fault, all_faults
 
 ADAPTERS = Path(__file__).parents[1] / "tests" / "faulty"
 LONGEST = 90.0  # seconds that one run may take
@@ -73,6 +73,46 @@ def build():
 
 at("module")
 """
+# A model that two ranks train. PLANTED, MOMENT and HERE come before it.
+MODEL_OF_RANKS = """
+import os, signal, sys, time
+import torch
+from torch import distributed, nn
+
+CALLS, SKIPPED, WIDER = [], set(), set()
+NAMES = ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
+
+def at(moment):
+    if HERE and moment == MOMENT and os.environ.get("RANK") == "1":
+        exec(PLANTED, globals())
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(8, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        if os.environ.get("RANK"):
+            CALLS.append(x)
+            at({1: "first", 4: "later"}.get(len(CALLS), ""))
+        return self.fc2(self.fc1(x).tanh())
+
+def build():
+    return Net()
+
+def parallelize(model, mesh):
+    at("parallelize")
+    for name in NAMES:
+        def average(parameter, name=name):
+            if name not in SKIPPED:
+                distributed.all_reduce(torch.cat([parameter.grad] * 2) if name in WIDER else parameter.grad)
+                parameter.grad /= 2
+        model.get_parameter(name).register_post_accumulate_grad_hook(average)
+    return model
+
+at("module")
+"""
+OF_RANKS = ["--task", "train", "--ranks", "2", "--plan", "own", "--steps", "3", "--no-timing"]
 
 
 @dataclass
@@ -131,6 +171,11 @@ def write_model(folder: Path, fault: Fault, marker: Path) -> None:
     """Write a model folder whose model has the fault in the process that the fault names."""
     folder.mkdir()
     (folder / "spec.py").write_text(SPEC)
+    if fault.where == RANK:
+        for name in ("torch", "torch-faulty"):
+            lines = [f"PLANTED = {fault.code!r}", f"MOMENT = {fault.phase!r}", f"HERE = {name != 'torch'}"]
+            (folder / f"{name}.py").write_text("\n".join([*lines, MODEL_OF_RANKS]))
+        return
     rebuilt = re.search(r"fails in (\w+)$", fault.name)
     for framework in ("numpy", "honest", "tumbles"):
         reference = 'os.path.basename(os.getcwd()) == "reference"'
@@ -146,14 +191,22 @@ def write_model(folder: Path, fault: Fault, marker: Path) -> None:
 
 
 def subject(fault: Fault) -> str:
-    """The framework whose process has the fault. That of ``tumbles`` is started again when its compiler crashes."""
+    """The subject whose process has the fault. That of ``tumbles`` is started again when its compiler crashes."""
+    if fault.where == RANK:
+        return "torch-faulty:eager"
     return "tumbles" if "rebuild" in fault.name else "honest"
+
+
+def honest(fault: Fault) -> str:
+    """The other subject of the run, which has no fault."""
+    return "torch:eager" if fault.where == RANK else "numpy"
 
 
 def _run(fault: Fault, place: Path) -> Ran:
     file, begun = place / "result.json", time.monotonic()
-    options = ["--warmup", "1", "--rerun", "4", "--cases", "2", "--timeout", str(fault.timeout), "--threads", "1"]
-    command = ["run", str(place / "port"), "--subjects", f"numpy,{subject(fault)}", *options, *fault.options]
+    options = ["--cases", "2", "--timeout", str(fault.timeout), "--threads", "1", *fault.options]
+    options += OF_RANKS if fault.where == RANK else ["--warmup", "1", "--rerun", "4"]
+    command = ["run", str(place / "port"), "--subjects", f"{honest(fault)},{subject(fault)}", *options]
     temporary = place / "temporary"
     process = subprocess.Popen(
         [sys.executable, "-m", "xverify", *command, *(() if fault.limits else ("--json", str(file)))],
@@ -271,9 +324,9 @@ def judge(fault: Fault, ran: Ran) -> str:
 
 def _other_is_hurt(fault: Fault, ran: Ran) -> bool:
     """Whether a fault of one subject became one of the other, whose row must be ok. A fault of the run's folder is one of both."""
-    alone = fault.where == SUBJECT and not fault.sent and not fault.limits and "run's folder" not in fault.name
+    alone = fault.where in (SUBJECT, RANK) and not fault.sent and not fault.limits and "run's folder" not in fault.name
     alone = alone and "--memory" not in fault.options
-    return alone and ran.rows.get("numpy", {}).get("status") != "ok"
+    return alone and ran.rows.get(honest(fault), {}).get("status") != "ok"
 
 
 def _last(said: str) -> str:

@@ -2,7 +2,8 @@
 
 python suites/ranks.py [--only LIST] [--ranks LIST]
 
-A kind is a folder of tests/ranks/kinds: spec.py, and torch.py, whose ``parallelize`` says how ranks train the model. Its faults.toml has
+A kind is a folder of tests/ranks/kinds: spec.py, and torch.py, whose ``parallelize`` says how ranks train the model. Its
+faults.toml has
 
     plan = "own"           # see xverify run --plan
     ranks = [2, 4]         # numbers of ranks with which it is run
@@ -14,8 +15,8 @@ A kind is a folder of tests/ranks/kinds: spec.py, and torch.py, whose ``parallel
     at = "^gradients, step 0"  # regular expression of the first check that fails
     says = "summed"            # regular expression of what names the fault, in any check; none when it is left out
 
-A kind and all its faults are the subjects of one run. The right one must be EQUAL, and every fault DIFFERENT or INVALID at its place.
-Otherwise the exit code is 1.
+A kind and all its faults are the subjects of one run. The right one must be EQUAL, and every fault DIFFERENT or INVALID at
+its place. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ import re
 import shutil
 import tempfile
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
 
 from ports import first_line, tell
 from tables import table

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ..errors import Crashed, Failed, SubjectError, TimedOut
 from ..framework.ranks import RunsOnRanks
 from ..framework.runner import Runner
-from ..messages import Started
+from ..messages import Capture, Started
 from ..messages.codec import ReplyType, Request
 from ..messages.own_step import OwnStepsTaken, PrepareOwnStep
 from ..messages.training import JoinRanks, PrepareTraining, StepTaken
@@ -83,17 +83,25 @@ class RankedWorker(Worker):
         for each in self.others:
             each.kill()
 
+    def ask_each(self, request: Request[ReplyType]) -> list[ReplyType]:
+        """Send a request to all ranks, and return the reply of each. Raises a SubjectError when a rank fails."""
+        with self.asking:
+            return self._answers(request)
+
     def _answered(self, request: Request[ReplyType]) -> ReplyType:
         if not self.joined:
             return super()._answered(request)
+        reply: ReplyType = self._together(self._answers(request))
+        return reply
+
+    def _answers(self, request: Request[ReplyType]) -> list[ReplyType]:
         if self.broken is not None:
             raise self.broken
         for each in self.others:
             each.until = self.until
         asked: list[Callable[[], ReplyType]] = [partial(super()._answered, self._for_rank(request, 0))]
         asked += [partial(each.ask, self._for_rank(request, rank)) for rank, each in enumerate(self.others, 1)]
-        reply: ReplyType = self._together(self._all(asked))
-        return reply
+        return self._all(asked)
 
     def _for_rank(self, request: Any, rank: int) -> Any:
         """The request as a rank gets it: with its part of the batches, and files in its own folder."""
@@ -102,11 +110,12 @@ class RankedWorker(Worker):
         if isinstance(request, PrepareOwnStep):
             return replace(request, training=self._for_rank(request.training, rank))
         changes: dict[str, Any] = {}
-        if isinstance(request, PrepareTraining) and self.ranks.items:
+        if isinstance(request, (PrepareTraining, Capture)) and self.ranks.items:
             changes["inputs"] = str(shard_file(request.inputs, rank))
-        path = getattr(request, "path", "")
-        if rank and path and Path(path).is_relative_to(self.folder):
-            changes["path"] = str(self.folders[rank] / Path(path).relative_to(self.folder))
+        for name in ("path", "folder"):
+            path = getattr(request, name, "")
+            if rank and path and Path(path).is_relative_to(self.folder):
+                changes[name] = str(self.folders[rank] / Path(path).relative_to(self.folder))
         return replace(request, **changes) if changes else request
 
     def _all(self, calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -53,6 +53,7 @@ from .free_run import by_recipe
 from .gradients import judge_gradients
 from .learner import Learner, Observed
 from .precision_checks import judge_layers, judge_mixed
+from .rank_layers import layers_of
 from .ranks import NO_CURVE, RankedStep, RankTruths, apart
 from .recipe_checks import judge_recipe
 from .step import Distance, Step
@@ -318,9 +319,9 @@ class TrainingParity:
         if learner.ranks is not None:
             truths = self._rank_truths.setdefault(index, RankTruths(self.worker, self._question(index), learner.ranks))
             step = apart(step, truths.parts, learner.ranks) if learner.apart else step
-            ranked = RankedStep(
-                step, learner.ranks, [*map(npz.OnDisk, learner.of_ranks(learner.step_file))], taken.loss, truths
-            )
+            every = [*map(npz.OnDisk, learner.of_ranks(learner.step_file))]
+            layers = layers_of(learner, self.process, self.prepared, state, self.layers)
+            ranked = RankedStep(step, learner.ranks, every, taken.loss, truths, layers)
         where = partial(self._where_it_diverges, learner.worker, state.steps)
         checks = [
             judge_loss(step, taken.loss, taken.step_loss, local.rounding, where),

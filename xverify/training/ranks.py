@@ -25,13 +25,14 @@ from ..weights.canonical import Array
 from ..workload.ranks import OF_FILES, Ranks, shard_file
 from .compared import rms
 from .gradients import few
+from .rank_layers import RankLayers, backward_order
 from .step import Arrays, Step, holds
 
 NO_CURVE = "the batch norms of each rank use its own items, and the curve of the reference is that of one process"
 CLEARLY = 10.0  # times nearer than the right gradient: an explanation that is not, explains nothing
 NOT_SYNCHRONISED = (
-    "what each rank computes of its own items: something that a layer or the loss computes of the whole batch, such as the mean of a "
-    "batch norm or the number of labels, is not synchronised"
+    "what each rank computes of its own items: something that a layer or the loss computes of the whole batch, such as the mean of "
+    "a batch norm or the number of labels, is not synchronised"
 )
 LEAST_VALUES = 4  # for each rank: the factors of fewer values are a matter of chance
 MOST_EXPLAINED = 8  # gradients, of which the first that is explained is told
@@ -81,7 +82,8 @@ class RankTruths:
 class RankedStep:
     """A step that all ranks make together.
 
-    step: that of rank 0. taken: the results of every process, as ``Step.taken``. loss: of all ranks.
+    step: that of rank 0. taken: the results of every process, as ``Step.taken``. loss: of all ranks. layers: None where one process
+        shows them.
     """
 
     step: Step
@@ -89,6 +91,7 @@ class RankedStep:
     taken: Sequence[Arrays]
     loss: float
     truths: RankTruths
+    layers: RankLayers | None = None
 
     def judge(self, checks: Sequence[Check]) -> list[Check]:
         """The checks of a step, with what explains those that differ, and the comparison of the ranks."""
@@ -122,9 +125,9 @@ class RankedStep:
         mean = sum(share * part.loss for share, part in zip(self.ranks.shares, parts))
         if parts and CLEARLY * abs(self.loss - mean) < abs(self.loss - truth.loss):
             return replace(check, says=f"{check.says}; it is the mean of {NOT_SYNCHRONISED}")
-        if self.ranks.plan not in OF_FILES:
-            return check
-        return replace(check, says=check.says + added_by_all(self.loss, self.ranks, truth, self.truths.with_biases))
+        biases = self.truths.with_biases if self.ranks.plan in OF_FILES else {}
+        says = added_by_all(self.loss, self.ranks, truth, biases) or (self.layers.first if self.layers else "")
+        return replace(check, says=check.says + says)
 
     def _of_gradients(self, check: Check) -> Check:
         """The check of gradients, with what explains one of those that are farthest from the exact ones."""
@@ -134,7 +137,8 @@ class RankedStep:
         for name in sorted(known, key=self._distance, reverse=True)[:MOST_EXPLAINED]:
             if says := self._explained(name):
                 return replace(check, says=f"{check.says}; the gradient of {name}{says}")
-        return check
+        wrong = {name: self._distance(name) > COHERENT_RHO for name in known}
+        return replace(check, says=check.says + (backward_order(wrong, self.layers.order) if self.layers else ""))
 
     def _distance(self, name: str) -> float:
         exact = self.step.exact[f"gradient/{name}"]
@@ -271,7 +275,7 @@ def _near(found: Array, known: Array, noise: float, right: Array) -> bool:
 
 
 def _rounded(found: Array, right: Array, count: int) -> str:
-    """That a gradient of ``count`` ranks was reduced in a lower precision, as the end of a sentence; "" if it does not show that."""
+    """That a gradient of ``count`` ranks was reduced in a lower precision, as the end of a sentence; "" if not."""
     for dtype in ("bfloat16", "float16"):
         if rms(found - right) <= count * UNITS[dtype] * rms(right) and holds(dtype, found.astype(np.float32)):
             return f": all its values are numbers of {dtype}, in which it was reduced"

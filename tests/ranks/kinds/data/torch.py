@@ -1,4 +1,3 @@
-import torch
 from torch import distributed, nn
 
 
@@ -17,7 +16,7 @@ build = Net
 
 
 def parallelize(model, mesh):
-    rank, count = distributed.get_rank(), mesh.size()
+    count = mesh.size()
 
     def average(parameter):
         gradient = parameter.grad

@@ -1,6 +1,5 @@
-import torch
-from torch import distributed, nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 
 class Net(nn.Module):

@@ -1,7 +1,7 @@
 from contextlib import nullcontext
 
 import torch
-from torch import distributed, nn
+from torch import nn
 
 PARTS = 2
 

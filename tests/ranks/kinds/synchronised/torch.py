@@ -1,4 +1,3 @@
-import torch
 from torch import distributed, nn
 from torch.distributed.nn.functional import all_reduce
 
@@ -31,7 +30,7 @@ build = Net
 
 
 def parallelize(model, mesh):
-    rank, count = distributed.get_rank(), mesh.size()
+    count = mesh.size()
 
     model.center.synchronised = True
 

@@ -17,8 +17,6 @@ build = Net
 
 
 def parallelize(model, mesh):
-    rank = distributed.get_rank()
-
     def count(module, given):
         module.items = module.all_items = float(len(given[0]))
         every = torch.tensor(module.items)
