@@ -11,7 +11,7 @@ LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra clu
 # Images of containers set it, and then each of the thousand processes of the tests compiles xverify again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run wheel test web slow long check ci fast side-by-side bench faults ports steps decoders floors onnx-suite quantised kernels torchvision formats environments lint types resolve lock docs clean
+.PHONY: help run wheel test web slow long check ci fast side-by-side bench faults ports steps ranks decoders floors onnx-suite quantised kernels torchvision formats environments lint types resolve lock docs clean
 help:                         ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
@@ -72,6 +72,9 @@ ports: $(STAMP)               ## the ports of tests/ports as they are, and with 
 
 steps: $(STAMP)               ## training steps of one's own in tests/steps as they are, and with planted faults; half an hour
 	$(BIN)/python suites/steps.py
+
+ranks: $(STAMP)               ## the ways to train on ranks in tests/ranks/kinds as they are, and with planted faults, on two and four ranks; 3 minutes
+	$(BIN)/python suites/ranks.py
 
 decoders: $(STAMP)            ## the decoders of tests/decoders in every way to compute a sequence, as they are and with planted faults; half an hour
 	$(BIN)/python suites/decoders.py
