@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..errors import Unsupported
+from ..messages.training import DropoutsDrawn
 from .runner import Runner, Source
 
 PARALLELIZE = "parallelize"  # function of a model file: (model, mesh) -> the model that a rank trains
@@ -35,6 +37,14 @@ class RunsOnRanks(Runner):
         Raises Failed when the model file has no function for the plan, or returns another model from it.
         """
         raise Unsupported(f"xverify trains with {self.name} in one process only")
+
+    def dropout_rates(self, model: Any) -> Mapping[str, float]:
+        """The dropout layers that drop values -> their rates, before dropout is disabled."""
+        return {}
+
+    def draw_dropouts(self, model: Any, inputs: tuple[Any, ...], rates: Mapping[str, float]) -> DropoutsDrawn:
+        """What dropout layers draw on this rank in two forward passes, after ``parallelize``. rates: see ``dropout_rates``."""
+        return DropoutsDrawn()
 
     def wrapped(self, model: Any) -> Any:
         """What a training step calls in the place of a model: what ``parallelize`` made of it, or the model itself."""

@@ -44,6 +44,34 @@ class JoinRanks(Request[None]):
 
 
 @dataclass(frozen=True)
+class DropoutDrawn:
+    """What a call of a dropout layer drew on a rank.
+
+    name, call: name of the layer, and number of its earlier calls. given, dropped: digests of its input, and of where it drops.
+    count: number of values that it drops.
+    """
+
+    name: str
+    call: int
+    given: str
+    dropped: str
+    count: int
+
+
+@dataclass(frozen=True)
+class DropoutsDrawn:
+    """What the dropout layers of a rank drew in a forward pass: when all ranks begin with one seed, and with a seed for each."""
+
+    one_seed: tuple[DropoutDrawn, ...] = ()
+    own_seed: tuple[DropoutDrawn, ...] = ()
+
+
+@dataclass(frozen=True)
+class DrawDropouts(Request[DropoutsDrawn]):
+    """Say what the dropout layers of this rank drew when training was prepared."""
+
+
+@dataclass(frozen=True)
 class TrainingPrepared:
     """The model can be trained, and has made two steps.
 

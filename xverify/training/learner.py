@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import Absent
+from ..messages.codec import ReplyType, Request
 from ..messages.training import StepTaken, TrainingCaptured
 from ..processes.ranks import DevicesWorker, RankedWorker
 from ..processes.worker import Worker
@@ -45,6 +46,10 @@ class Learner:
         """The file of every process. path: that of rank 0, in the folder of its worker."""
         folders = self.worker.folders if isinstance(self.worker, RankedWorker) else [self.worker.folder]
         return [folder / path.name for folder in folders]
+
+    def ask_each(self, request: Request[ReplyType]) -> list[ReplyType]:
+        """The reply of every process."""
+        return self.worker.ask_each(request) if isinstance(self.worker, RankedWorker) else [self.worker.ask(request)]
 
     @property
     def layer_folder(self) -> Path:

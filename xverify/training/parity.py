@@ -53,6 +53,7 @@ from .free_run import by_recipe
 from .gradients import judge_gradients
 from .learner import Learner, Observed
 from .precision_checks import judge_layers, judge_mixed
+from .rank_dropout import rank_dropout
 from .rank_layers import layers_of
 from .ranks import NO_CURVE, RankedStep, RankTruths, apart
 from .recipe_checks import judge_recipe
@@ -173,6 +174,7 @@ class TrainingParity:
         checks += [
             *iterated_vectors(self.prepared.shapes),
             *(self.dropout.checks(learner, local) if self.dropout else ()),
+            *(rank_dropout(learner) if learner.of_processes else ()),
         ]
         # The loss comes before the backward pass, so that a wrong loss is reported as the first that breaks.
         checks = sorted(checks, key=lambda check: (check.step, check.name not in BEFORE_BACKWARD))

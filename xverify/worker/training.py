@@ -21,6 +21,7 @@ from ..framework.capture import LOWER, TrainingRecorder
 from ..framework.training import Training
 from ..messages import training as messages
 from ..messages.training import (
+    DropoutsDrawn,
     DropoutsListed,
     StepTaken,
     TrainingCaptured,
@@ -69,6 +70,7 @@ class TrainingSession(Group):
         self.learner: Training
         self.batches: list[tuple[Any, ...]] = []
         self.dropouts = DropoutsListed((), ())
+        self.drawn = DropoutsDrawn()
 
     def join(self, request: messages.JoinRanks) -> None:
         """Meet the other ranks."""
@@ -87,6 +89,7 @@ class TrainingSession(Group):
                 framework, state.model, self.batches[0][:-1], self._layer_names(), weighted
             )
             self.dropouts = DropoutsListed(tuple(layers), tuple(calls), tuple(dict.fromkeys(functions)))
+        rates = framework.dropout_rates(state.model) if state.plan else {}
         dropout_disabled = framework.disable_dropout(state.model)
         if request.plant:
             from .mistakes import IN_MODEL
@@ -108,6 +111,8 @@ class TrainingSession(Group):
             state.cases, state.call = list(arrays), lambda *batch: step(*native_batch(state, batch))
         time_calls(state, 0, 1)
         first = state.clock() - start
+        if rates:
+            self.drawn = framework.draw_dropouts(state.model, self.batches[0][:-1], rates)
         return TrainingPrepared(
             first,
             time_calls(state, 0, 1)[0],
@@ -260,6 +265,10 @@ class TrainingSession(Group):
     def list_dropouts(self, request: messages.ListDropouts) -> DropoutsListed:
         """The dropout layers that were found when training was prepared."""
         return self.dropouts
+
+    def draw_dropouts(self, request: messages.DrawDropouts) -> DropoutsDrawn:
+        """What the dropout layers of this rank drew when training was prepared."""
+        return self.drawn
 
     def masked_pass(self, request: messages.MaskedPass) -> float:
         """Make one forward and backward pass with given dropout masks."""

@@ -24,6 +24,7 @@ from xverify.frameworks.torch.base import TrainsOnTorch, channels_last
 from xverify.frameworks.torch.mixed import MixedLearner
 from xverify.frameworks.torch.torchvision import declare_torchvision_ops
 from xverify.frameworks.torch.training import Learner, by_name
+from xverify.messages.training import DropoutsDrawn
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.ranks import PLANS
@@ -78,6 +79,7 @@ class Adapter(TrainsOnTorch, Framework):
     rank_modes = ("eager",)
 
     parallel: Any = None  # what ``parallelize`` made
+    seeding: Any = None  # see ranks.Seeding
 
     def __init__(self, threads: int, device: str) -> None:
         import torch
@@ -226,10 +228,19 @@ class Adapter(TrainsOnTorch, Framework):
         join(rank, count, meeting, seconds)
 
     def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
-        from xverify.frameworks.torch.ranks import norms_apart, parallelize
+        from xverify.frameworks.torch.ranks import norms_apart, parallelize, seeds
 
-        self.parallel = parallelize(model, plan, source)
+        with seeds(plan) as self.seeding:
+            self.parallel = parallelize(model, plan, source)
         return norms_apart(model) if plan != "tp" else []
+
+    def dropout_rates(self, model: Any) -> Mapping[str, float]:
+        return {name: layer.p for name, layer in self.dropouts(model).items() if layer.p}
+
+    def draw_dropouts(self, model: Any, inputs: tuple[Any, ...], rates: Mapping[str, float]) -> DropoutsDrawn:
+        from xverify.frameworks.torch.ranks import draw_dropouts
+
+        return draw_dropouts(model, self.wrapped(model), inputs, rates, self.seeding)
 
     def wrapped(self, model: Any) -> Any:
         return model if self.parallel is None else self.parallel

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from xverify.errors import Failed, Unsupported, with_article
 from xverify.framework.ranks import PARALLELIZE
 from xverify.framework.runner import Source
+from xverify.messages.training import DropoutDrawn, DropoutsDrawn
 from xverify.workload.ranks import OF_FILES
+
+SEED = 0
 
 
 def join(rank: int, count: int, meeting: str, seconds: float) -> None:
@@ -74,6 +82,86 @@ def _by_file(model: Any, mesh: Any, plan: str, source: Source) -> Any:
     if hasattr(made, "parameters") and {id(each) for each in made.parameters()} != own:
         raise Failed(f"{place}: {PARALLELIZE} returns a model with other parameters than the one that it is given")
     return made
+
+
+@dataclass
+class Seeding:
+    """Whether ``parallelize`` draws random numbers or sets a seed: xverify then leaves the random numbers of a rank as they are."""
+
+    of_file: bool = False
+
+
+@contextmanager
+def seeds(plan: str) -> Iterator[Seeding]:
+    """Within the context, a model is made parallel. Ranks begin with one seed where each has the whole batch."""
+    import torch
+    from torch.distributed import get_rank
+
+    torch.manual_seed(SEED + (get_rank() if plan != "tp" else 0))
+    before, seeding = torch.get_rng_state(), Seeding()
+    yield seeding
+    seeding.of_file = not torch.equal(before, torch.get_rng_state())
+
+
+def draw_dropouts(
+    model: Any, called: Any, inputs: tuple[Any, ...], rates: Mapping[str, float], seeding: Seeding
+) -> DropoutsDrawn:
+    """What dropout layers draw on this rank in two forward passes. called: what a training step calls. rates: layer -> rate."""
+    import torch
+    from torch.distributed import get_rank
+
+    from xverify.frameworks.torch.functional_dropout import switched_on
+
+    layers = {model.get_submodule(name): name for name in rates}
+    drawn: list[list[DropoutDrawn]] = []
+    calls = Counter[str]()
+
+    def watch(layer: Any, given: tuple[Any, ...], output: Any) -> None:
+        name, x = layers[layer], _local(given[0])
+        after = torch.get_rng_state()
+        torch.set_rng_state(starts[layer])
+        dropped = layer.forward(torch.ones_like(x)) == 0
+        torch.set_rng_state(after)
+        drawn[-1].append(DropoutDrawn(name, calls[name], _digest(x), _digest(dropped), int(dropped.sum())))
+        calls[name] += 1
+
+    def begin(layer: Any, given: tuple[Any, ...]) -> None:
+        starts[layer] = torch.get_rng_state()
+
+    starts: dict[Any, Any] = {}
+    modes = {layer: layer.training for layer in layers}
+    hooks = [
+        each
+        for layer in layers
+        for each in (layer.register_forward_pre_hook(begin), layer.register_forward_hook(watch))
+    ]
+    try:
+        for layer, name in layers.items():
+            layer.p = rates[name]
+            layer.train()
+        for seed in (SEED, SEED + get_rank()):
+            if not seeding.of_file:
+                torch.manual_seed(seed)
+            drawn.append([])
+            calls.clear()
+            with torch.no_grad(), switched_on():
+                called(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for layer, mode in modes.items():
+            layer.p = 0.0
+            layer.train(mode)
+    return DropoutsDrawn(*map(tuple, drawn))
+
+
+def _digest(tensor: Any) -> str:
+    return hashlib.sha256(f"{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes()).hexdigest()
+
+
+def _local(tensor: Any) -> Any:
+    """What this rank has of a tensor."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def norms_apart(model: Any) -> list[str]:
