@@ -56,7 +56,7 @@ MEAN = (ALONE[0] + ALONE[1]) / 2
         (EVEN, [ALONE[1]] * 2, "alone, on every rank"),
         (UNEVEN, [MEAN] * 2, "which are means over 6 and 2 items: weigh each by its items"),
         (UNEVEN, [2 * MEAN] * 2, "it is the sum of the ranks' gradients"),
-        (WHOLE, [ALONE[0] * [1, 0, 0], ALONE[0] * [0, 1, 1]], "it was not reduced over the ranks"),
+        (WHOLE, [ALONE[0] * [1, 0, 0], ALONE[0] * [0, 1, 1]], "each rank has a part of the sum"),
         (WHOLE, [2 * ALONE[0]] * 2, "it is 2 times the right one"),
     ],
 )

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import Unsupported
-from ..messages.training import DropoutsDrawn
 from .runner import Runner, Source
 
 PARALLELIZE = "parallelize"  # function of a model file: (model, mesh) -> the model that a rank trains
+
+
+@dataclass(frozen=True)
+class DropoutDrawn:
+    """What a call of a dropout layer drew on a rank.
+
+    name, call: name of the layer, and number of its earlier calls. given, dropped: digests of its input, and of where it drops.
+    count: number of values that it drops.
+    """
+
+    name: str
+    call: int
+    given: str
+    dropped: str
+    count: int
+
+
+@dataclass(frozen=True)
+class DropoutsDrawn:
+    """What the dropout layers of a rank drew in a forward pass: when all ranks begin with one seed, and with a seed for each."""
+
+    one_seed: tuple[DropoutDrawn, ...] = ()
+    own_seed: tuple[DropoutDrawn, ...] = ()
 
 
 class RunsOnRanks(Runner):

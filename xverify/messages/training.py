@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..framework.capture import LayerCall
 from ..framework.dropout import DropoutCall, DropoutLayer
+from ..framework.ranks import DropoutsDrawn
 from ..verdict.findings import ReplayReport, StepTruth
 from ..workload.losses import Objective
 from ..workload.optimizers import Optimizer
@@ -41,29 +42,6 @@ class JoinRanks(Request[None]):
     plan: str
     meeting: str
     seconds: float
-
-
-@dataclass(frozen=True)
-class DropoutDrawn:
-    """What a call of a dropout layer drew on a rank.
-
-    name, call: name of the layer, and number of its earlier calls. given, dropped: digests of its input, and of where it drops.
-    count: number of values that it drops.
-    """
-
-    name: str
-    call: int
-    given: str
-    dropped: str
-    count: int
-
-
-@dataclass(frozen=True)
-class DropoutsDrawn:
-    """What the dropout layers of a rank drew in a forward pass: when all ranks begin with one seed, and with a seed for each."""
-
-    one_seed: tuple[DropoutDrawn, ...] = ()
-    own_seed: tuple[DropoutDrawn, ...] = ()
 
 
 @dataclass(frozen=True)

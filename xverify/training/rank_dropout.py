@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from ..messages.training import DrawDropouts, DropoutDrawn
+from ..framework.ranks import DropoutDrawn
+from ..messages.training import DrawDropouts
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from .dropout import NAME
@@ -42,7 +43,7 @@ def contradiction(drawn: Sequence[Sequence[DropoutDrawn]]) -> str:
                 )
             if also and not same and min(one[key].count, two[key].count) >= LEAST:
                 return (
-                    f"rank {second}: {key[0]} gets other values than on rank {first}, and drops them at the same places: ranks that "
-                    "have other values must draw other random numbers"
+                    f"rank {second}: {key[0]} gets other values than on rank {first}, and drops them at the same places: ranks "
+                    "that have other values must draw other random numbers"
                 )
     return ""

@@ -18,10 +18,10 @@ import numpy as np
 from ..errors import Unsupported
 from ..framework import dropout
 from ..framework.capture import LOWER, TrainingRecorder
+from ..framework.ranks import DropoutsDrawn
 from ..framework.training import Training
 from ..messages import training as messages
 from ..messages.training import (
-    DropoutsDrawn,
     DropoutsListed,
     StepTaken,
     TrainingCaptured,

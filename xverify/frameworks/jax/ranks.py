@@ -25,6 +25,9 @@ class Devices:
 
         jax.extend.backend.clear_backends()
         jax.config.update("jax_num_cpu_devices", count)
+        # Operations of all devices share the threads of the processor. When several are dispatched at once, each may hold a thread
+        # and wait for another device in a collective operation, for ever.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
         if len(jax.devices()) < count:
             raise Unsupported(f"--ranks {count}: JAX has {len(jax.devices())} devices here")
         # In explicit mode, which is the default, JAX refuses computations whose division it cannot derive.

@@ -19,12 +19,12 @@ from xverify.framework.outline import Outlined
 from xverify.framework.own_mistake import OwnMistake
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
+from xverify.framework.ranks import DropoutsDrawn
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks.torch.base import TrainsOnTorch, channels_last
 from xverify.frameworks.torch.mixed import MixedLearner
 from xverify.frameworks.torch.torchvision import declare_torchvision_ops
 from xverify.frameworks.torch.training import Learner, by_name
-from xverify.messages.training import DropoutsDrawn
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
 from xverify.workload.ranks import PLANS

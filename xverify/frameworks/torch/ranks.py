@@ -13,9 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from xverify.errors import Failed, Unsupported, with_article
-from xverify.framework.ranks import PARALLELIZE
+from xverify.framework.ranks import PARALLELIZE, DropoutDrawn, DropoutsDrawn
 from xverify.framework.runner import Source
-from xverify.messages.training import DropoutDrawn, DropoutsDrawn
 from xverify.workload.ranks import OF_FILES
 
 SEED = 0
