@@ -19,7 +19,7 @@ from ..processes.worker import Worker
 from ..results.records import Check
 from ..results.verdicts import Verdict
 from ..verdict.findings import StepTruth
-from ..verdict.limits import COHERENT_RHO, UNITS
+from ..verdict.limits import COHERENT_RHO, UNIT, UNITS
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload.ranks import OF_FILES, Ranks, shard_file
@@ -245,27 +245,30 @@ def own_agreement(number: int, watched: Sequence[Arrays], timed: Sequence[Arrays
 
     watched, timed: of every rank, see ``messages.own_step.TakeOwnSteps.path``.
     """
-    known = 0
-    for taken, what, words in (
-        (
-            watched,
-            f"{number}/gradient/",
-            "the gradient of {} that an optimizer is given differs from rank 0's: it was not reduced",
-        ),
-        (timed, f"{number}/weight/", "{} after the step differs from rank 0's: the ranks no longer train one model"),
-    ):
-        keys = [key for key in taken[0] if key.startswith(what)]
-        known = len(keys)
+    gradients = [key for key in watched[0] if key.startswith(f"{number}/gradient/")]
+    weights = [key for key in timed[0] if key.startswith(f"{number}/weight/")]
+    for taken, keys in ((watched, gradients), (timed, weights)):
         for key in keys:
-            if odd := _odd(taken, [key]):
-                name = key.rpartition("/")[2]
-                says = (
-                    f"rank {odd}: {words.format(name)}"
-                    if key in taken[odd]
-                    else f"rank {odd} makes no update of {name}"
-                )
-                return Check("ranks", number, Verdict.DIFFERENT, None, says, known=known)
-    return Check("ranks", number, Verdict.EQUAL, compared=known, known=known)
+            odd, name = _odd(taken, [key]), key.rpartition("/")[2]
+            if not odd:
+                continue
+            if key not in taken[odd]:
+                says = f"rank {odd} makes no update of {name}"
+            elif taken is watched:
+                says = f"rank {odd}: the gradient of {name} that an optimizer is given {_unlike(taken[odd][key], taken[0][key])}"
+            else:
+                says = f"rank {odd}: {name} after the step differs from rank 0's: the ranks no longer train one model"
+            return Check("ranks", number, Verdict.DIFFERENT, None, says, known=len(keys))
+    return Check("ranks", number, Verdict.EQUAL, compared=len(weights), known=len(weights))
+
+
+def _unlike(found: Array, first: Array) -> str:
+    """How the gradient of a rank differs from that of rank 0, as the end of a sentence."""
+    one, two = first.ravel().astype(np.float64), found.ravel().astype(np.float64)
+    factor = float(one @ two) / (float(one @ one) or math.inf)
+    if factor > 0 and rms(two - factor * one) <= one.size * UNIT * rms(two):
+        return f"is {factor:.3g} times rank 0's, as after clipping by another norm"
+    return "differs from rank 0's: it was not reduced"
 
 
 def _near(found: Array, known: Array, noise: float, right: Array) -> bool:
