@@ -26,7 +26,7 @@ class Fake:
     """
 
     folder = Path()
-    pid = os.getpid()
+    pids = (os.getpid(),)
 
     def __init__(
         self, call: float, fixed: float = 0.0, remembers: bool = False, cold: float = 0.0, late: float = 0.0

@@ -20,7 +20,7 @@ OLD, NEW = Sample(0, 0, 5, 0.1, 0), Sample(0, 0, 5, 0.1, 1)
 class Dies:
     """A worker that has crashed."""
 
-    pid = 0
+    pids = (0,)
     closed = False
 
     def __init__(self, folder):

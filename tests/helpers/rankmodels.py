@@ -70,6 +70,36 @@ FAILURES = {
     ),
 }
 
+# A train_step for a model of NET with the targets of GOAL, and what stands behind it when its ranks reduce by hand.
+STEP = """
+def train_state(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def train_step(model, optimizer, batch):
+    optimizer.zero_grad()
+    loss = (model(batch["x"]) - batch["goal"]).square().mean()
+    loss.backward()
+    reduce(model)
+    optimizer.step()
+    return {"loss": loss}
+
+
+def reduce(model):
+    pass
+"""
+BY_HAND = """
+def reduce(model):
+    if distributed.is_initialized():
+        for parameter in model.parameters():
+            average(parameter.grad)
+
+
+def parallelize(model, mesh):
+    return model
+"""
+GOAL = SPEC.replace("batch=8,", 'batch=8, targets={"goal": TensorSpec(("N", 5))},')
+
 
 def folder(path: Path, files: dict[str, str], spec: str = SPEC) -> Path:
     """A model folder. files: name without ``.py`` -> what stands behind NET."""

@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(store.chosen(JAX) is None, reason=f"JAX is not installed; type: {store.remedy(JAX)}"),
 ]
-TRAIN = ("--task", "train", "--steps", "3", "--threads", "2")
+TRAIN = ("--task", "train", "--steps", "3", "--threads", "2", "--no-timing")
 # A layer that is divided by its outputs, and one that is divided by its inputs, whose parts of a result are added up.
 DIVIDED = """
 import numpy as np
@@ -92,6 +92,19 @@ def test_models_of_the_zoo_train_equally(xverify, plan, ranks):
         assert row["error"]["verdict"] == "EQUAL"
         assert row["training"]["ranks"] == f"{ranks} ranks, plan {plan}, {' + '.join([str(32 // ranks)] * ranks)} items"
     assert done.row("flax")["training"]["checks"][1]["compared"] == 3  # its layers are whole on devices
+
+
+def test_a_step_of_two_devices_is_timed_beside_that_of_one(xverify):
+    done = xverify("run", "mlp", *TRAIN[:-1], "--ranks", 2, "--subjects", "flax", "--warmup", 2, "--rerun", 8)
+    assert done.code == 0, done.out + done.err
+    alone, ranked = done.result["rows"]
+    assert (alone["subject"], ranked["subject"]) == ("flax (one process)", "flax")
+    assert [row["error"]["verdict"] for row in (alone, ranked)] == ["EQUAL", "EQUAL"]
+    assert [row["speed"]["calls"] for row in (alone, ranked)] == [8, 8]
+    layers = [row["training"]["layers"] for row in (alone, ranked)]
+    assert [each["compared"] for each in layers] == [3, 3]
+    assert [each["subject"] for each in layers] == ["flax (one process)", "flax"], "each is judged by its own"
+    assert "2 devices share the 2 threads of their process" in " ".join(done.out.split())
 
 
 def test_a_model_that_shard_map_divides(xverify, folder):

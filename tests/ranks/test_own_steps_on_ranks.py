@@ -1,39 +1,11 @@
 """A train_step of the model file on several ranks: right steps are EQUAL, and ranks that do not agree are named."""
 
 import pytest
-from helpers.rankmodels import SPEC, folder
+from helpers.rankmodels import BY_HAND, GOAL, STEP, folder
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
-OWN = ("--task", "train", "--steps", "3", "--threads", "2", "--ranks", "2")
-STEP = """
-def train_state(model):
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-def train_step(model, optimizer, batch):
-    optimizer.zero_grad()
-    loss = (model(batch["x"]) - batch["goal"]).square().mean()
-    loss.backward()
-    reduce(model)
-    optimizer.step()
-    return {"loss": loss}
-
-
-def reduce(model):
-    pass
-"""
-BY_HAND = """
-def reduce(model):
-    if distributed.is_initialized():
-        for parameter in model.parameters():
-            average(parameter.grad)
-
-
-def parallelize(model, mesh):
-    return model
-"""
-GOAL = SPEC.replace("batch=8,", 'batch=8, targets={"goal": TensorSpec(("N", 5))},')
+OWN = ("--task", "train", "--steps", "3", "--threads", "2", "--ranks", "2", "--no-timing")
 PARTLY = BY_HAND.replace("model.parameters()", "[model.fc1.weight, model.fc1.bias, model.fc2.weight]")
 # Norms of the parts of the gradient are taken before they are reduced.
 CLIPPED = BY_HAND.replace("    if dist", "    nn.utils.clip_grad_norm_(model.parameters(), 0.05)\n    if dist")

@@ -8,6 +8,7 @@ from helpers.sampleresults import ABSENT, FORWARD, LAYERS, RESULT, TRAINED
 from xverify.receipts.comparing import adapters, compare, packages
 from xverify.results.records import Check
 from xverify.results.verdicts import Outcome, Verdict
+from xverify.workload.ranks import ONE_PROCESS
 
 
 def with_rows(*rows):
@@ -74,6 +75,15 @@ def test_the_outcome_follows_from_the_rows(old, new, outcome):
 def test_a_row_that_only_one_result_has_differs():
     found = compare(with_rows(row(Verdict.EQUAL), TRAINED), with_rows(row(Verdict.EQUAL)))
     assert (says(found), found.outcome) == (["keras-jax, train: DRIFT → -"], Outcome.ERROR)
+
+
+def test_a_row_that_is_there_for_its_speed_alone_is_not_missing_where_nothing_is_timed():
+    old = with_rows(replace(TRAINED, subject=f"torch:eager{ONE_PROCESS}"), replace(TRAINED, subject="torch:eager"))
+    new = with_rows(replace(TRAINED, subject="torch:eager"))
+    assert says(compare(old, new)) == [f"torch:eager{ONE_PROCESS}, train: DRIFT → -"]
+    judged = replace(new, settings=replace(new.settings, no_timing=True))
+    assert says(compare(old, judged)) == []
+    assert says(compare(judged, old)) == [f"torch:eager{ONE_PROCESS}, train: - → DRIFT"]
 
 
 def test_versions_settings_machine_and_digests_that_differ_are_told():

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from xverify.timing import noise
-from xverify.timing.noise import Gate, Moment, Seen, look
+from xverify.timing.noise import Gate, Moment, Seen, look, used
 
 linux = pytest.mark.skipif(bool(noise.missing()), reason="this system does not provide the counters")
 
@@ -117,3 +117,20 @@ def test_this_process_is_never_reported_as_the_culprit(monkeypatch):
     assert gate.culprit() is None
     monkeypatch.setattr(noise, "os", SimpleNamespace(getpid=lambda: 0, getloadavg=os.getloadavg))
     assert gate.culprit() is not None, "another process with this use of a core is named"
+
+
+@linux
+@pytest.mark.timed
+def test_the_work_of_every_process_that_is_timed_is_its_own():
+    ranks = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    pids = [each.pid for each in ranks]
+    try:
+        time.sleep(0.2)
+        together, first = look(*pids), look(pids[0])
+        time.sleep(0.5)
+        together, first = (used(together, look(*pids)), used(first, look(pids[0])))
+    finally:
+        for each in ranks:
+            each.kill()
+            each.wait()
+    assert first[2] - together[2] > 0.1, "what rank 1 computes is no disturbance of rank 0"

@@ -71,9 +71,9 @@ def _blocks(worker: Worker, gate: Gate, cases: int, least: int, run: int) -> tup
     wanted = [(calls, case) for calls in (0, least, 2 * least) for case in range(cases)]
     for _ in range(ATTEMPTS):
         for calls, case in wanted:
-            before = look(worker.pid)
+            before = look(*worker.pids)
             seconds = worker.ask(Block(case, calls)).seconds
-            samples.append(Sample(len(samples), case, calls, seconds, run, gate.block(before, look(worker.pid))))
+            samples.append(Sample(len(samples), case, calls, seconds, run, gate.block(before, look(*worker.pids))))
         quiet = {(sample.calls, sample.case) for sample in samples if not sample.dropped}
         wanted = [each for each in wanted if each not in quiet]
     return tuple(samples)
@@ -87,11 +87,11 @@ def _pairs(worker: Worker, cases: int) -> tuple[tuple[float, float], ...]:
     """
     found: list[tuple[tuple[float, float], float]] = []
     begun, case = time.perf_counter(), 0
-    first = last = look(worker.pid)
+    first = last = look(*worker.pids)
     while not _enough(found, time.perf_counter() - begun):
-        before = look(worker.pid)
+        before = look(*worker.pids)
         pair = worker.ask(Block(case, 1)).seconds, worker.ask(Block(case, 1)).seconds
-        last = look(worker.pid)
+        last = look(*worker.pids)
         wall, delay, _, _ = used(before, last)
         found.append((pair, delay / wall))
         case = (case + 1) % cases

@@ -71,15 +71,7 @@ class Candidate(TimedCandidate):
         refused = adapter.refuses(self.folder, self.subject.mode)
         if self.request.device not in adapter.devices:
             refused = f"xverify runs this framework on {' or '.join(adapter.devices)} only"
-        ranks = self.request.divided
-        if ranks is not None and ranks.plan not in adapter.plans:
-            refused = f"xverify trains with {adapter.name} in one process only: --ranks is for torch, JAX and Flax"
-        elif ranks is not None and self.subject.mode not in adapter.rank_modes:
-            refused = f"several ranks train as the model is written: name {adapter.label(adapter.rank_modes[0])}"
-        elif ranks is not None and ranks.uneven and adapter.ranks_are_devices:
-            refused = (
-                f"{adapter.name} divides a batch evenly: take a --batch that {ranks.count} divides, and no --shards"
-            )
+        refused = self.subject.without_ranks or refused
         if refused:
             self.failure = Unsupported(refused)
         super().start()

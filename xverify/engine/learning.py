@@ -57,7 +57,7 @@ def learner(subject: Subject, worker: Worker, built: Built, warmed: Warmed, matc
         optimizer=warmed.optimizer,
         dropout_disabled=warmed.dropout_disabled,
         fused_parameters=built.fused_parameters,
-        build_key=(*subject.build_key, str(match_optimizer)),
+        build_key=(*subject.build_key, str(match_optimizer), str(subject.ranks)),
         apart=warmed.apart,
     )
 

@@ -137,9 +137,9 @@ def time_block(
     """
     peak = worker.peak_rss_mib() if keep is not None and first_kept else None
     question = messages.Block(case=case, calls=calls, keep=str(keep) if keep else None, room=room if keep else 0)
-    before = look(worker.pid)
+    before = look(*worker.pids)
     reply = worker.ask(question)
-    noisy = gate.block(before, look(worker.pid))
+    noisy = gate.block(before, look(*worker.pids))
     timed = Sample(index, case, calls, reply.seconds, run)
     return TimedBlock(timed, noisy, keep, reply.unfinished_seconds or 0.0, peak)
 
@@ -150,9 +150,9 @@ def bounds(worker: Worker, seconds_per_call: float) -> Bounds:
     series: list[Series] = []
     begun = time.monotonic()
     while len(series) < SERIES and (not series or time.monotonic() - begun < MOST_SECONDS):
-        before = look(worker.pid)
+        before = look(*worker.pids)
         seconds = worker.ask(messages.Pieces(calls, count)).seconds
-        series.append(Series(seconds, calls, explained(before, look(worker.pid))))
+        series.append(Series(seconds, calls, explained(before, look(*worker.pids))))
     return of_series(series)
 
 

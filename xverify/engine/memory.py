@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 
 from ..framework.adapter import IN_MEMORY, Activations, Framework
@@ -37,14 +38,12 @@ class Work:
 
     shapes: name -> shape of every weight. optimizer: of a training run.
     activations: of a batch; None where they are not known. judged: those of the items of it whose layers are compared.
-    ranks: number of processes of each subject.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     optimizer: Optimizer | None = None
     activations: Activations | None = None
     judged: Activations | None = None
-    ranks: int = 1
 
     @property
     def sizes(self) -> list[int]:
@@ -128,11 +127,11 @@ def plan(
     available: bytes of memory. late: index of a subject that is slow to start -> why. They have turns after all others; without
         others than the baseline, nothing waits for them.
     """
-    adapters = [each.adapter for each in subjects]
-    always_needed = overhead(adapters * work.ranks)  # a subject of a later turn has its process from the beginning
+    adapters = [[each.adapter] * each.processes for each in subjects]
+    always_needed = overhead(list(chain(*adapters)))  # a subject of a later turn has its processes from the beginning
 
     def of(indices: Sequence[int]) -> int:
-        return needed(work, [adapters[index] for index in indices] * work.ranks) + always_needed
+        return needed(work, list(chain(*(adapters[index] for index in indices)))) + always_needed
 
     always = [0] if timed else []
     turns, large = [[0]], False

@@ -13,7 +13,6 @@ from pathlib import Path
 from .. import host
 from ..errors import Absent, SubjectError
 from ..framework import discovery
-from ..framework.adapter import Framework
 from ..processes import forking
 from ..processes.ranks import worker_of
 from ..processes.space import temporary_folder
@@ -37,7 +36,7 @@ from .candidate import Candidate
 from .process_runs import ProcessRuns, figure
 from .repeat import faultless
 from .resume import Earlier, check_weights
-from .stages import History, Subject
+from .stages import History, Subject, subjects_of
 from .verdicts import TrainingVerdicts, Verdicts, of_outputs
 
 Sized = Sequence[other_sizes.SizedReference]  # the reference at each of the other sizes
@@ -66,9 +65,7 @@ class Run:
     ) -> None:
         self.keeper, self.inputs = keeper, inputs
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
-        self.settings = summary.settings(
-            request, folder
-        )  # digests of the files as they are before anything is measured
+        self.settings = summary.settings(request, folder)  # digests of the files before anything is measured
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.notes = list(request.notes)
         self.told = ""  # the end of a sentence that every row has as its reason
@@ -115,12 +112,11 @@ class Run:
         self.space = space
         total = request.total_memory
         self.available = host.available_memory() if total is None else int(1e9 * total)  # before any process takes some
-        worker = self._worker(discovery.named(request.reference), space / "reference", "reference", True)
+        worker = self._worker(space / "reference")
         self.process = ReferenceProcess(request, self.folder, worker, self.listener, inputs=self.inputs)
         histories = self.earlier.histories() if self.earlier else {}
-        for index, text in enumerate(request.subjects):
-            subject = Subject(*discovery.parse_subject(text))
-            worker = self._worker(subject.adapter, space / f"subject-{index}", subject.label)
+        for index, subject in enumerate(subjects_of(request)):
+            worker = self._worker(space / f"subject-{index}", subject)
             history = histories.get(subject.label, History())
             self.candidates.append(Candidate(request, self.folder, subject, worker, self.listener, history))
         if self.earlier is not None:
@@ -324,7 +320,7 @@ class Run:
         """What the memory of the run depends on."""
         judged = activations.of_items(self.process, prepared)
         whole = judged.times(max(1.0, self.request.batch / build.JUDGED_ITEMS)) if judged else None
-        return memory.Work(prepared.shapes, self.request.optimizer, whole, judged, self.request.ranks or 1)
+        return memory.Work(prepared.shapes, self.request.optimizer, whole, judged)
 
     def _begin_turn(self, turn: list[Candidate], prepared: Prepared) -> Prepared:
         """Build the models of a later turn, and return the weights. The baseline goes on in a new process."""
@@ -376,18 +372,21 @@ class Run:
     def _next_worker(self, candidate: Candidate) -> Worker:
         """The worker of a candidate's next process run."""
         place = f"subject-{self.candidates.index(candidate)}-launch-{candidate.run + 1}"
-        return self._worker(candidate.subject.adapter, self.space / place, candidate.label)
+        return self._worker(self.space / place, candidate.subject)
 
-    def _worker(self, adapter: type[Framework], place: Path, label: str, reference: bool = False) -> Worker:
+    def _worker(self, place: Path, subject: Subject | None = None) -> Worker:
+        """A worker in a new folder. subject: None makes that of the reference."""
         place.mkdir()
-        request, timed = self.request, not (reference or self.request.no_timing)
+        request, timed = self.request, not (subject is None or self.request.no_timing)
+        adapter = subject.adapter if subject is not None else discovery.named(request.reference)
+        label, ranks = (subject.label, subject.ranks) if subject is not None else ("reference", None)
         worker = worker_of(
-            None if reference else request.divided,
+            ranks,
             adapter,
             request.python.get(adapter.name, sys.executable),
             place,
             request.threads,
-            "cpu" if reference else request.device,  # the reference computes on the CPU, which has float64
+            "cpu" if subject is None else request.device,  # the reference computes on the CPU, which has float64
             request.timeout,
             request.pin,
             patient=not timed,

@@ -3,26 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..framework import discovery
 from ..framework.adapter import Framework
 from ..reference.folding import Folding
 from ..results.records import Memory, ProcessRun, Sample
 from ..workload.optimizers import Optimizer
+from ..workload.ranks import ONE_PROCESS, Ranks
+from ..workload.request import Request
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A framework in one of its modes."""
+    """A framework in one of its modes.
+
+    ranks: those that train it together; None: it is in one process.
+    beside: whether the same subject on ranks is timed beside it, whose label it has, with ONE_PROCESS.
+    """
 
     adapter: type[Framework]
     mode: str
+    ranks: Ranks | None = None
+    beside: bool = False
 
     @property
     def label(self) -> str:
         """The subject as the user writes it, e.g. ``torch:eager``."""
-        return self.adapter.label(self.mode)
+        return self.adapter.label(self.mode) + ONE_PROCESS * self.beside
+
+    @property
+    def processes(self) -> int:
+        """The number of its processes."""
+        return 1 if self.ranks is None or self.adapter.ranks_are_devices else self.ranks.count
+
+    @property
+    def without_ranks(self) -> str:
+        """Why it does not train on its ranks; "" where it does, or has none."""
+        adapter, ranks = self.adapter, self.ranks
+        if ranks is None:
+            return ""
+        if ranks.plan not in adapter.plans:
+            return f"xverify trains with {adapter.name} in one process only: --ranks is for torch, JAX and Flax"
+        if self.mode not in adapter.rank_modes:
+            return f"several ranks train as the model is written: name {adapter.label(adapter.rank_modes[0])}"
+        if ranks.uneven and adapter.ranks_are_devices:
+            return f"{adapter.name} divides a batch evenly: take a --batch that {ranks.count} divides, and no --shards"
+        return ""
 
     @property
     def runs_export(self) -> bool:
@@ -43,6 +71,20 @@ class Subject:
     def build_key(self) -> tuple[str, str]:
         """A key that is equal for subjects that build the same model. Their layers are compared only once."""
         return self.adapter.called(), str(self.adapter.mode_options.get(self.mode, {}))
+
+
+def subjects_of(request: Request) -> list[Subject]:
+    """The subjects of a run, in the order of their rows.
+
+    Before each that is timed on ranks stands the same one in one process.
+    """
+    found = list[Subject]()
+    for adapter, mode in map(discovery.parse_subject, request.subjects):
+        subject = Subject(adapter, mode, request.divided)
+        if subject.ranks is not None and not subject.without_ranks and not request.no_timing:
+            found.append(replace(subject, ranks=None, beside=True))
+        found.append(subject)
+    return found
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ class TimedCandidate:
     def renew(self, worker: Worker, started: Future[messages.Started]) -> None:
         """Continue with the process of the next process run. worker, started: this process and the result of its start."""
         self.worker.close()
-        shutil.rmtree(self.worker.folder, ignore_errors=True)  # its outputs have been compared
+        for folder in self.worker.folders:
+            shutil.rmtree(folder, ignore_errors=True)  # its outputs have been compared
         self.worker, self.run = worker, self.run + 1
         self.samples, self.timed = self.samples + self.timed.samples, Timed()
         with self._stage():

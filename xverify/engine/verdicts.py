@@ -171,7 +171,8 @@ class TrainingVerdicts:
         """
         parity = learning.parity(self.process, prepared)
         own = (self.process.framework, "eager")
-        same = [each for each in new if each.active and (each.subject.adapter.called(), each.subject.mode) == own]
+        alone = [each for each in new if each.active and each.subject.ranks is None]
+        same = [each for each in alone if (each.subject.adapter.called(), each.subject.mode) == own]
         parity.prepare(seconds=max((each.seconds_per_call for each in same), default=0.0), left=clock.left)
         parity.prepare_more(clock.left)
         return parity

@@ -53,6 +53,9 @@ class RunsOnRanks(Runner):
         """
         raise Unsupported(f"xverify trains with {self.name} in one process only")
 
+    def meet(self) -> None:
+        """Wait until all ranks have come here, before a clock starts. Devices of one process need not."""
+
     def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
         """Prepare a model that has its weights for training on all ranks.
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
 MIB = 1024 * 1024
+Number = TypeVar("Number", int, float)
+
+
+def total(read: Callable[[int], Number | None], pids: Sequence[int]) -> Number | None:
+    """What ``read`` finds of all these processes together; None where it is not known of one."""
+    found = [value for pid in pids if (value := read(pid)) is not None]
+    return sum(found) if len(found) == len(pids) else None
 
 
 def rss_mib(pid: int) -> float | None:

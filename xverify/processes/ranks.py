@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ..errors import Crashed, Failed, SubjectError, TimedOut
 from ..framework.ranks import RunsOnRanks
 from ..framework.runner import Runner
-from ..messages import Capture, Started
+from ..messages import Capture, Started, Warm, Warmed
 from ..messages.codec import ReplyType, Request
 from ..messages.own_step import OwnStepsTaken, PrepareOwnStep
 from ..messages.training import JoinRanks, PrepareTraining, StepTaken
@@ -25,6 +25,8 @@ GRACE = 5.0  # seconds that the other ranks get for their answer when one has fa
 # What gloo says when another rank does not come to a collective operation, and when it has ended.
 WAITED = ("Timed out waiting", "timed out after", "wait timeout")
 UNLIKE = "op.preamble.length <= op.nbytes"  # gloo, when ranks give an operation tensors of other sizes
+# Durations in replies, of which that of the slowest rank counts.
+DURATIONS = ("seconds", "seconds_per_call", "first_step_seconds", "second_step_seconds")
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 T = TypeVar("T")
 
@@ -32,8 +34,9 @@ T = TypeVar("T")
 class RankedWorker(Worker):
     """The worker of rank 0, which gives every request to the workers of the other ranks, too.
 
-    The reply to a request is that of rank 0, with the mean of the losses of all ranks. When a rank fails, the error names it, and
-    all ranks end: those that are left would wait for it.
+    The reply to a request is that of rank 0, with the mean of the losses of all ranks, and the times of the slowest one. Memory and
+    page faults are those of all ranks together. When a rank fails, the error names it, and all ranks end: those that are left would
+    wait for it.
 
     ranks: how the training is divided. threads: of all ranks together. The other arguments are those of ``Worker``.
     """
@@ -63,13 +66,16 @@ class RankedWorker(Worker):
 
     @property
     def folders(self) -> list[Path]:
-        """The folder of every rank."""
         return [self.folder, *(each.folder for each in self.others)]
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.pid, *(each.pid for each in self.others)]
 
     def start(self) -> Started:
         self.joined = False
-        started = self._all([super().start, *(each.start for each in self.others)])[0]
-        self.joined = True
+        started: Started = self._together(self._all([super().start, *(each.start for each in self.others)]))
+        self.joined, self.import_rss_mib = True, self.rss_mib()
         self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, str(self.folder / "meeting"), self.waits))
         return started
 
@@ -91,8 +97,13 @@ class RankedWorker(Worker):
     def _answered(self, request: Request[ReplyType]) -> ReplyType:
         if not self.joined:
             return super()._answered(request)
-        reply: ReplyType = self._together(self._answers(request))
-        return reply
+        reply: Any = self._together(self._answers(request))
+        if isinstance(request, Warm) and reply.seconds < request.seconds:
+            calls = math.ceil((request.seconds - reply.seconds) / max(reply.seconds_per_call, 1e-9))
+            more: Any = self._answered(Warm(calls=calls, seconds=0.0))
+            reply = Warmed(reply.calls + more.calls, reply.seconds + more.seconds, more.seconds_per_call)
+        answer: ReplyType = reply
+        return answer
 
     def _answers(self, request: Request[ReplyType]) -> list[ReplyType]:
         if self.broken is not None:
@@ -104,9 +115,14 @@ class RankedWorker(Worker):
         return self._all(asked)
 
     def _for_rank(self, request: Any, rank: int) -> Any:
-        """The request as a rank gets it: with its part of the batches, and files in its own folder."""
+        """The request as a rank gets it: with its part of the batches, and files in its own folder.
+
+        Ranks that end a warm-up by their own clocks would make other numbers of steps, and wait for each other for ever.
+        """
         if isinstance(request, JoinRanks):
             return replace(request, rank=rank)
+        if isinstance(request, Warm):
+            return replace(request, calls=max(1, request.calls), seconds=0.0)
         if isinstance(request, PrepareOwnStep):
             return replace(request, training=self._for_rank(request.training, rank))
         changes: dict[str, Any] = {}
@@ -184,8 +200,10 @@ class RankedWorker(Worker):
         return type(errors[first])(f"rank {first}: {errors[first]}")
 
     def _together(self, replies: Sequence[Any]) -> Any:
-        """The reply of rank 0, with the mean over the items of the batch of all ranks' losses."""
+        """The reply of rank 0, with the mean over the items of the batch of all ranks' losses, and the longest durations."""
         first, shares = replies[0], self.ranks.shares
+        slowest = {name: max(getattr(each, name) for each in replies) for name in DURATIONS if hasattr(first, name)}
+        first = replace(first, **slowest) if slowest else first
 
         def mean(values: Sequence[float]) -> float:
             return sum(share * value for share, value in zip(shares, values))

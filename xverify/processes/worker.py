@@ -125,7 +125,7 @@ class Worker:
                     raise
                 self.close()
         self.computing = started.process
-        self.import_rss_mib = self.rss_mib()
+        self.import_rss_mib = memory.rss_mib(self.pid)
         environment = {**started.environment, "python": self.version, "interpreter": self.python}
         return replace(started, environment=environment)
 
@@ -363,6 +363,16 @@ class Worker:
         return self.computing or self._started[0].pid
 
     @property
+    def pids(self) -> list[int]:
+        """The numbers of all processes that compute."""
+        return [self.pid]
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folder of every process that computes."""
+        return [self.folder]
+
+    @property
     def _started(self) -> tuple[subprocess.Popen[bytes] | Forked, Ending]:
         if self.process is None or self.ending is None:
             raise Crashed("its process was not started")
@@ -378,15 +388,15 @@ class Worker:
 
     def page_faults(self) -> int | None:
         """See memory.page_faults."""
-        return memory.page_faults(self.pid)
+        return memory.total(memory.page_faults, self.pids)
 
     def rss_mib(self) -> float | None:
         """See memory.rss_mib."""
-        return memory.rss_mib(self.pid)
+        return memory.total(memory.rss_mib, self.pids)
 
     def peak_rss_mib(self) -> float | None:
         """See memory.peak_rss_mib."""
-        return memory.peak_rss_mib(self.pid)
+        return memory.total(memory.peak_rss_mib, self.pids)
 
 
 def _shown(line: bytes) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 from ..results.records import Result, Row, Settings
 from ..results.verdicts import Outcome, Verdict
+from ..workload.ranks import ONE_PROCESS
 from .records import Packages
 
 # Settings that differ between a run and its repetition from a receipt without any change of what is computed.
@@ -92,8 +93,10 @@ class Comparison:
 def compare(old: Result, new: Result, differences: Sequence[str] = ()) -> Comparison:
     """Compare every row, training-parity check, layer and output. differences: further sentences on what is not the same."""
     before, after = ({(row.task, row.subject): row for row in result.rows} for result in (old, new))
+    # A run that times nothing has no rows that are there for their speed alone.
+    judged = (key for key in before if key in after or not (new.settings.no_timing and key[1].endswith(ONE_PROCESS)))
     findings = [
-        finding for key in dict.fromkeys([*before, *after]) for finding in _of_row(key, before.get(key), after.get(key))
+        finding for key in dict.fromkeys([*judged, *after]) for finding in _of_row(key, before.get(key), after.get(key))
     ]
     return Comparison(tuple(findings), (*differences, *_conditions(old, new)))
 

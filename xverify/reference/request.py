@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from ..workload.sizes import Size, combinations, first_of, naming, sentence
 from ..workload.sizes import check as check_sizes
 from ..workload.spec import BATCH, ModelFolder, find_model
 from . import variants
-from .subjects import choose
+from .subjects import Chosen, choose
 
 # Settings of the step that xverify makes. They have no meaning where the model files make the step.
 OF_A_MADE_STEP = ("match_optimizer", "dropout_masks")
@@ -78,7 +78,7 @@ def resolve(
         "pin": tuple(asked.pin),
         "data": str(asked.data) if asked.data is not None else None,
         "python": chosen.python,
-        "no_timing": asked.no_timing or asked.task == "decode" or asked.ranks is not None,
+        "no_timing": asked.no_timing or asked.task == "decode",
         "shards": tuple(asked.shards),
     }
     folder = chosen.folder
@@ -91,7 +91,12 @@ def resolve(
         optimizer=optimizer if asked.task == "train" else None,
         sizes=first,
         other_sizes=others,
-        notes=(*chosen.notes, *filter(None, [allocator.without_effect()]), *([sentence(sizes)] if sizes else [])),
+        notes=(
+            *chosen.notes,
+            *filter(None, [allocator.without_effect()]),
+            *([sentence(sizes)] if sizes else []),
+            *(_on_ranks(asked.ranks, kept["threads"], chosen) if asked.ranks and not kept["no_timing"] else ()),
+        ),
         asked=Asked.of("run", [model], asked, task=asked.task, subjects=texts),
         **kept,
     ), folder
@@ -180,6 +185,18 @@ def _check_ranks(asked: RunSettings, folder: ModelFolder, batch: int) -> None:
             raise UsageError(f"{name} is not supported with --ranks: leave one of them out")
 
 
+def _on_ranks(count: int, threads: int, chosen: Chosen) -> Iterator[str]:
+    """What the speed of so many ranks means. threads: those of a process that trains alone."""
+    devices = {adapter.ranks_are_devices for adapter, _ in chosen.subjects if adapter.plans}
+    each = max(1, threads // count)
+    if False in devices:
+        yield f"each of {count} ranks has {each} thread{'s' * (each > 1)}, and one process that trains alone has {threads}"
+    if True in devices:
+        yield f"{count} devices share the {threads} threads of their process, and one device alone has as many"
+    if devices:
+        yield "all ranks are on this machine: their speed is not that of several machines"
+
+
 def _check_own_step(asked: RunSettings, folder: ModelFolder) -> None:
     """Raise UsageError for settings of an optimizer where the model files make the whole step."""
     try:
@@ -247,8 +264,6 @@ def _check(asked: RunSettings) -> None:
         raise UsageError(
             f"{given[0]} says how subjects are timed, and --no-timing that they are not: leave one of them out"
         )
-    if asked.ranks and given:
-        raise UsageError(f"{given[0]} says how subjects are timed, and --ranks times nothing: leave it out")
     if asked.pin:
         check_cores(asked.pin)
 

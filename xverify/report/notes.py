@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from ..results.records import Layers, Result, Row
 from ..results.verdicts import Verdict
+from ..timing.statistics import clean, ratio
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
+from ..workload.ranks import ONE_PROCESS
+from . import numbers
 from .bounded import bounded
 
 PHASES = ("starting", "warming", "timing", "judging")
@@ -44,6 +47,7 @@ def footer(result: Result) -> Iterator[str]:
 def notes(result: Result) -> Iterator[str]:
     """The notes on a run, one in each line."""
     yield from (f"Note: {note}" for note in result.notes)
+    yield from _beside_one_process(result)
     yield from (_full_memory(row) for row in result.rows if row.memory.nearly_full)
 
 
@@ -67,9 +71,7 @@ def _sentences(result: Result) -> Iterator[str]:
 
 def why_untimed(result: Result) -> str:
     """Why a run that times nothing does so, as the end of a sentence."""
-    if result.settings.task == "decode":
-        return ": --task decode times nothing"
-    return ": --ranks times nothing" if result.settings.ranks else ", as --no-timing asks"
+    return ": --task decode times nothing" if result.settings.task == "decode" else ", as --no-timing asks"
 
 
 def speed_sentences(result: Result) -> Iterator[str]:
@@ -149,6 +151,20 @@ def input_cases(result: Result) -> str:
 def few(names: Sequence[str], most: int = FEW) -> str:
     """The first names of a list. most: their number; further names are replaced by an ellipsis."""
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def _beside_one_process(result: Result) -> Iterator[str]:
+    """How long a step takes on ranks, as a multiple of the time of the same step in one process, whatever row is the first."""
+    alone = {row.subject.removesuffix(ONE_PROCESS): row for row in result.rows if row.subject.endswith(ONE_PROCESS)}
+    for row in result.rows:
+        other = alone.get(row.subject)
+        if row.task == "train" and row.counted and other is not None and other.counted:
+            found = ratio(clean(row.counted.samples), clean(other.counted.samples))
+            if found is None:  # they were measured in different turns, of which another note tells
+                continue
+            ends = (found.low, found.high) if len(row.counted.launches) > 1 else ()
+            times = numbers.time_ratio(found.mean, *ends)
+            yield f"Ranks: {row.subject}: a step on {result.settings.ranks} ranks takes {times} times as long as in one process"
 
 
 # -- weights and numbers ----------------------------------------------------------------------------------------------

@@ -83,7 +83,8 @@ def _title(trained: Sequence[Training]) -> Text:
     says = f"0 to {steps[-1]}" if every else ", ".join(map(str, steps))
     listed = f"; each cell is the worst of steps {says}" if len(steps) > 1 else ""
     loss = f"; loss {trained[0].loss}" if trained[0].loss else ""
-    ranks = f" on {shown(trained[0].ranks)}" if trained[0].ranks else ""
+    ranked = next((each.ranks for each in trained if each.ranks), "")
+    ranks = f" on {shown(ranked)}" if ranked else ""
     return Text.assemble(
         ("training-parity checks", "bold"),
         f"{ranks} with {shown(trained[0].optimizer + loss)}: each check starts from the reference's own state{listed}\n",

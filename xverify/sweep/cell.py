@@ -8,8 +8,8 @@ from pathlib import Path
 
 from .. import host
 from ..engine.api import run
+from ..engine.stages import Subject, subjects_of
 from ..errors import NotWritten, SubjectError, UsageError, first_line
-from ..framework import discovery
 from ..progress import Listener
 from ..results import file as result_file
 from ..results.records import Host, InputsSummary, ReferenceSummary, Result, Row, WeightsSummary, overall
@@ -43,7 +43,7 @@ def run_cell(planned: Planned, path: Path, listener: Listener | None = None, *, 
 def failed(planned: Planned, reason: str, status: str = "failed") -> Result:
     """The result of a cell that could not run."""
     settings = planned.settings
-    rows = tuple(_row(planned, text, reason, status) for text in settings.subjects)
+    rows = tuple(_row(planned, each, reason, status) for each in subjects_of(settings))
     return Result(
         model=planned.model,
         tasks=(settings.task,),
@@ -62,10 +62,9 @@ def failed(planned: Planned, reason: str, status: str = "failed") -> Result:
     )
 
 
-def _row(planned: Planned, subject: str, reason: str, status: str) -> Row:
-    adapter, mode = discovery.parse_subject(subject)
-    settings = planned.settings
-    return Row(adapter.label(mode), adapter.name, mode, settings.task, settings.device, settings.batch, status, reason)
+def _row(planned: Planned, subject: Subject, reason: str, status: str) -> Row:
+    settings, framework = planned.settings, subject.adapter.name
+    return Row(subject.label, framework, subject.mode, settings.task, settings.device, settings.batch, status, reason)
 
 
 def has_crashed(result: Result) -> bool:

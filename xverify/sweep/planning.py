@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 
 from .. import host
+from ..engine.stages import subjects_of
 from ..environments import store as environments
 from ..errors import UsageError, XverifyError
 from ..framework import discovery
@@ -57,8 +58,7 @@ class Planned:
     @property
     def labels(self) -> tuple[str, ...]:
         """How the subjects are called."""
-        found = (discovery.parse_subject(text) for text in self.settings.subjects)
-        return tuple(adapter.label(mode) for adapter, mode in found)
+        return tuple(each.label for each in subjects_of(self.settings))
 
     def misfit(self, result: Result) -> str:
         """How a result is not of this cell, by its model, settings, digests, rows and version; "" when it is of this cell."""

@@ -44,7 +44,7 @@ CANARY_REPEATS = 40  # the fastest repetition counts, because an interrupt may d
 class Moment:
     """Counters at one moment, all in seconds.
 
-    at: the clock. tasks: thread -> (running, waiting for a core) since it started, of the process that is timed.
+    at: the clock. tasks: thread -> (running, waiting for a core) since it started, of the processes that are timed.
     busy, steal: use of all cores by all processes, and by the hypervisor, since the machine started.
     own: processor time of the process that reads the counters.
     """
@@ -56,15 +56,15 @@ class Moment:
     own: float
 
 
-def look(pid: int) -> Moment:
-    """Read the counters of this process and of the machine. Counters that the system does not offer are empty or zero."""
+def look(*pids: int) -> Moment:
+    """Read the counters of these processes and of the machine. Counters that the system does not offer are empty or zero."""
     tasks: dict[str, tuple[float, float]] = {}
-    folder = f"/proc/{pid}/task"
-    with contextlib.suppress(OSError):
-        for task in os.listdir(folder):
-            with contextlib.suppress(OSError, ValueError), open(f"{folder}/{task}/schedstat", "rb") as file:
-                running, waiting, _ = file.read().split()
-                tasks[task] = int(running) / 1e9, int(waiting) / 1e9
+    for folder in (f"/proc/{pid}/task" for pid in pids):
+        with contextlib.suppress(OSError):
+            for task in os.listdir(folder):
+                with contextlib.suppress(OSError, ValueError), open(f"{folder}/{task}/schedstat", "rb") as file:
+                    running, waiting, _ = file.read().split()
+                    tasks[task] = int(running) / 1e9, int(waiting) / 1e9
     busy = steal = 0.0
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/stat", "rb") as file:
         ticks = [int(value) for value in file.readline().split()[1:]]

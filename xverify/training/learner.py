@@ -44,8 +44,7 @@ class Learner:
 
     def of_ranks(self, path: Path) -> list[Path]:
         """The file of every process. path: that of rank 0, in the folder of its worker."""
-        folders = self.worker.folders if isinstance(self.worker, RankedWorker) else [self.worker.folder]
-        return [folder / path.name for folder in folders]
+        return [folder / path.name for folder in self.worker.folders]
 
     def ask_each(self, request: Request[ReplyType]) -> list[ReplyType]:
         """The reply of every process."""

@@ -87,7 +87,8 @@ class ReferenceSteps:
     def _check_space(self, steps: int) -> None:
         """Raise UsageError where the temporary folder has no space for the arrays of so many steps."""
         values = sum(math.prod(shape) for shape in self.prepared.shapes.values())
-        needed = steps * values * (BYTES + len(self.request.subjects) * BYTES_OF_SUBJECT)
+        processes = self.request.ranks + (not self.request.no_timing) if self.request.ranks else 1  # of each subject
+        needed = steps * values * (BYTES + len(self.request.subjects) * processes * BYTES_OF_SUBJECT)
         free = shutil.disk_usage(self.space).free
         if needed > free:
             raise UsageError(

@@ -224,8 +224,10 @@ class TrainingParity:
 
     def judge_again(self, learner: Learner, error: Error) -> Error:
         """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
-        judged = self._replayed.get(learner.build_key) or self._judge_layers(learner, None)
-        local = Local.of(judged[0], learner.optimizer.recipe.is_mixed)
+        judged = self._replayed.get(learner.build_key)
+        if judged is None and not learner.of_processes:
+            judged = self._judge_layers(learner, None)
+        local = Local.of(judged[0] if judged else (), learner.optimizer.recipe.is_mixed)
         checks = self._judge_step(learner, 0, self._step(learner, 0), local, Coverage(), Distance())
         broken = next((check for check in checks if check.verdict.fails), None)
         if broken is None or error.verdict.fails:

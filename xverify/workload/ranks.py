@@ -17,6 +17,7 @@ PLANS = {
     "own": "parallelize of the model file, and a part of the batch on every rank",
 }
 OF_FILES = ("tp", "own")  # plans that the model file makes
+ONE_PROCESS = " (one process)"  # ends the label of what is timed beside a subject on ranks
 
 
 @dataclass(frozen=True)

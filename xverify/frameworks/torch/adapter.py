@@ -227,6 +227,11 @@ class Adapter(TrainsOnTorch, Framework):
 
         join(rank, count, meeting, seconds)
 
+    def meet(self) -> None:
+        from torch.distributed import barrier
+
+        barrier()
+
     def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
         from xverify.frameworks.torch.ranks import norms_apart, parallelize, seeds
 
