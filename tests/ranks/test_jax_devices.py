@@ -104,7 +104,7 @@ def test_a_step_of_two_devices_is_timed_beside_that_of_one(xverify):
     layers = [row["training"]["layers"] for row in (alone, ranked)]
     assert [each["compared"] for each in layers] == [3, 3]
     assert [each["subject"] for each in layers] == ["flax (one process)", "flax"], "each is judged by its own"
-    assert "2 devices share the 2 threads of their process" in " ".join(done.out.split())
+    assert "the process of 2 devices has 2 threads, and so has that of one device alone" in " ".join(done.out.split())
 
 
 def test_a_model_that_shard_map_divides(xverify, folder):

@@ -22,11 +22,11 @@ from .worker import Worker
 
 WAITS = 120.0  # seconds that a rank waits for the others in a collective operation, at most
 GRACE = 5.0  # seconds that the other ranks get for their answer when one has failed
+# Durations in replies, of which that of the slowest rank counts.
+DURATIONS = ("seconds", "seconds_per_call", "first_step_seconds", "second_step_seconds")
 # What gloo says when another rank does not come to a collective operation, and when it has ended.
 WAITED = ("Timed out waiting", "timed out after", "wait timeout")
 UNLIKE = "op.preamble.length <= op.nbytes"  # gloo, when ranks give an operation tensors of other sizes
-# Durations in replies, of which that of the slowest rank counts.
-DURATIONS = ("seconds", "seconds_per_call", "first_step_seconds", "second_step_seconds")
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 T = TypeVar("T")
 

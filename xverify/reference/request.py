@@ -192,7 +192,8 @@ def _on_ranks(count: int, threads: int, chosen: Chosen) -> Iterator[str]:
     if False in devices:
         yield f"each of {count} ranks has {each} thread{'s' * (each > 1)}, and one process that trains alone has {threads}"
     if True in devices:
-        yield f"{count} devices share the {threads} threads of their process, and one device alone has as many"
+        has = "one thread" if threads == 1 else f"{threads} threads"
+        yield f"the process of {count} devices has {has}, and so has that of one device alone"
     if devices:
         yield "all ranks are on this machine: their speed is not that of several machines"
 

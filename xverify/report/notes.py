@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..results.records import Layers, Result, Row
+from ..results.records import Layers, Result, Row, Sample, Speed
 from ..results.verdicts import Verdict
 from ..timing.statistics import clean, ratio
 from ..verdict import limits
@@ -159,12 +160,17 @@ def _beside_one_process(result: Result) -> Iterator[str]:
     for row in result.rows:
         other = alone.get(row.subject)
         if row.task == "train" and row.counted and other is not None and other.counted:
-            found = ratio(clean(row.counted.samples), clean(other.counted.samples))
+            found = ratio(_quiet(row.counted), _quiet(other.counted))
             if found is None:  # they were measured in different turns, of which another note tells
                 continue
             ends = (found.low, found.high) if len(row.counted.launches) > 1 else ()
             times = numbers.time_ratio(found.mean, *ends)
             yield f"Ranks: {row.subject}: a step on {result.settings.ranks} ranks takes {times} times as long as in one process"
+
+
+def _quiet(speed: Speed) -> list[Sample]:
+    """The samples without noise that a run can measure; a result file that was edited may have others."""
+    return [each for each in clean(speed.samples) if 0 < each.seconds < math.inf and each.calls > 0]
 
 
 # -- weights and numbers ----------------------------------------------------------------------------------------------
