@@ -44,11 +44,13 @@ class Subject:
         adapter, ranks = self.adapter, self.ranks
         if ranks is None:
             return ""
+        if not adapter.plans:
+            return f"xverify trains with {adapter.name} in one process only: --ranks is for torch, JAX, Flax and TensorFlow"
         if ranks.plan not in adapter.plans:
-            return f"xverify trains with {adapter.name} in one process only: --ranks is for torch, JAX and Flax"
+            return f"several ranks of {adapter.name} train with --plan {' or '.join(adapter.plans)} only"
         if self.mode not in adapter.rank_modes:
             return f"several ranks train as the model is written: name {adapter.label(adapter.rank_modes[0])}"
-        if ranks.uneven and adapter.ranks_are_devices:
+        if ranks.uneven and adapter.divided_by_compiler:
             return f"{adapter.name} divides a batch evenly: take a --batch that {ranks.count} divides, and no --shards"
         return ""
 

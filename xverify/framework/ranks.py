@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -40,13 +41,20 @@ class RunsOnRanks(Runner):
 
     plans: the plans that it knows, keys of workload.ranks.PLANS. rank_modes: the modes in which ranks train.
     ranks_are_devices: whether one process has several devices, which are the ranks; otherwise each rank is a process.
+    divided_by_compiler: of such devices: whether a step gets the whole batch, and a compiler divides its computation.
+    replicas: number of devices of this process that compute a step of their part of the batch each. ``to_native`` then gets a list
+        of the parts of an array of the batch.
     """
 
     plans: ClassVar[tuple[str, ...]] = ()
     rank_modes: ClassVar[tuple[str, ...]] = ()
     ranks_are_devices: ClassVar[bool] = False
+    divided_by_compiler: ClassVar[bool] = False
+    replicas: int = 1
 
-    def join(self, rank: int, count: int, plan: str, meeting: str, seconds: float) -> None:
+    def join(
+        self, rank: int, count: int, plan: str, meeting: str, seconds: float, shares: Sequence[float] = ()
+    ) -> None:
         """Meet the other ranks, and wait until all have come. Arguments: see messages.training.JoinRanks.
 
         A framework of ``ranks_are_devices`` makes its devices.
@@ -71,6 +79,14 @@ class RunsOnRanks(Runner):
     def draw_dropouts(self, model: Any, inputs: tuple[Any, ...], rates: Mapping[str, float]) -> DropoutsDrawn:
         """What dropout layers draw on this rank in two forward passes, after ``parallelize``. rates: see ``dropout_rates``."""
         return DropoutsDrawn()
+
+    def making(self) -> AbstractContextManager[object]:
+        """The context in which what is trained is made: a model, and the optimizers of a ``train_step``."""
+        return nullcontext()
+
+    def of_rank(self, rank: int) -> AbstractContextManager[object]:
+        """A context in which weights, states of optimizers and gradients are those that one of ``replicas`` has."""
+        return nullcontext()
 
     def wrapped(self, model: Any) -> Any:
         """What a training step calls in the place of a model: what ``parallelize`` made of it, or the model itself."""

@@ -35,6 +35,7 @@ class JoinRanks(Request[None]):
     rank: the number of this process. count: of all. plan: a key of workload.ranks.PLANS.
     meeting: a file through which the ranks find each other.
     seconds: that a rank waits for the others in a collective operation.
+    shares: of each rank, in a mean over the items of the batch.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class JoinRanks(Request[None]):
     plan: str
     meeting: str
     seconds: float
+    shares: tuple[float, ...]
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ class RankedWorker(Worker):
         self.joined = False
         started: Started = self._together(self._all([super().start, *(each.start for each in self.others)]))
         self.joined, self.import_rss_mib = True, self.rss_mib()
-        self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, str(self.folder / "meeting"), self.waits))
+        meeting = str(self.folder / "meeting")
+        self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, meeting, self.waits, self.ranks.shares))
         return started
 
     def close(self) -> None:
@@ -236,9 +237,14 @@ class DevicesWorker(Worker):
         super().__init__(*arguments, **more)
         self.ranks = ranks
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether each device computes a step of its part of the batch."""
+        return not (issubclass(self.adapter, RunsOnRanks) and self.adapter.divided_by_compiler)
+
     def start(self) -> Started:
         started = super().start()
-        self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, "", 0.0))
+        self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, "", 0.0, self.ranks.shares))
         return started
 
 

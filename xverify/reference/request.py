@@ -69,7 +69,7 @@ def resolve(
     )
     if folder.spec.batch is None and (batch > 1 or SIZED_BATCH in sizes):
         raise UsageError(f"--batch {asked.batch}: {folder.path / 'spec.py'} has batch=None: an item is the whole input")
-    chosen = choose(folder, subjects, asked.python or {}, asked.task, asked.ranks is not None)
+    chosen = choose(folder, subjects, asked.python or {}, asked.task, (asked.plan or "ddp") if asked.ranks else "")
     kept = {each.name: getattr(asked, each.name) for each in (*fields(CommonSettings), *fields(TrainingSettings))}
     kept |= {
         "batch": batch,

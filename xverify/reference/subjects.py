@@ -38,17 +38,17 @@ class Chosen:
 
 
 def choose(
-    folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[str, str], task: str, ranks: bool = False
+    folder: ModelFolder, subjects: Sequence[str] | None, python: Mapping[str, str], task: str, plan: str = ""
 ) -> Chosen:
     """Choose the subjects of a run and their reference. Raises UsageError.
 
     subjects: as the user names them; None takes every installed framework that the model has.
-    python: framework -> interpreter, as the user names them. ranks: whether several processes train each subject.
+    python: framework -> interpreter, as the user names them. plan: of several ranks that train each subject; "" for one process.
     """
     interpreters = _interpreters(python)
     if subjects is not None:
         folder = replace(folder, ports=variants.elsewhere(subjects))
-    chosen, notes = _named(folder, subjects) if subjects is not None else _installed(folder, interpreters, task, ranks)
+    chosen, notes = _named(folder, subjects) if subjects is not None else _installed(folder, interpreters, task, plan)
     adapters = [adapter for adapter, _ in chosen]
     reference = _reference(folder, adapters, interpreters)
     if task == "train" and reference != REFERENCE:
@@ -78,9 +78,9 @@ def offered(folder: ModelFolder, adapter: type[Framework]) -> bool:
     return folder.file(_file(adapter)) is not None
 
 
-def _does(adapter: type[Framework], task: str, ranks: bool) -> bool:
+def _does(adapter: type[Framework], task: str, plan: str) -> bool:
     """Whether the framework does a task where the user names no subject. An export of a decoder is made where it is asked for."""
-    trains = bool(adapter.plans) if ranks else adapter.trains
+    trains = plan in adapter.plans if plan else adapter.trains
     return {"train": trains, "decode": adapter.decodes and not adapter.runs_export}.get(task, True)
 
 
@@ -133,14 +133,14 @@ def _similar(folder: ModelFolder, adapter: type[Framework]) -> str:
 
 
 def _installed(
-    folder: ModelFolder, interpreters: Mapping[str, str], task: str, ranks: bool
+    folder: ModelFolder, interpreters: Mapping[str, str], task: str, plan: str
 ) -> tuple[list[tuple[type[Framework], str]], list[str]]:
     """(the default modes of every installed framework that the model has, a note for each framework that is not installed)."""
     notes = []
     chosen = []
     known = (*frameworks.load_all().values(), *variants.of_folder(folder))
     for adapter in sorted(known, key=order):
-        if not adapter.default_modes or not offered(folder, adapter) or not _does(adapter, task, ranks):
+        if not adapter.default_modes or not offered(folder, adapter) or not _does(adapter, task, plan):
             continue
         if _available(adapter, interpreters):
             able = adapter.decoding_modes if task == "decode" else None

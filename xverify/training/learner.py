@@ -12,7 +12,7 @@ from ..messages.training import StepTaken, TrainingCaptured
 from ..processes.ranks import DevicesWorker, RankedWorker
 from ..processes.worker import Worker
 from ..workload.optimizers import Optimizer
-from ..workload.ranks import Ranks
+from ..workload.ranks import Ranks, rank_file
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,14 @@ class Learner:
         return self.worker.ranks if isinstance(self.worker, (RankedWorker, DevicesWorker)) else None
 
     @property
-    def of_processes(self) -> bool:
-        """Whether its ranks are processes, which show no whole layer."""
-        return isinstance(self.worker, RankedWorker)
+    def in_parts(self) -> bool:
+        """Whether its ranks compute the layers of their own parts of the batch, so that they show no whole layer."""
+        return self.ranks is not None and len(self.of_ranks(self.step_file)) > 1
 
     def of_ranks(self, path: Path) -> list[Path]:
-        """The file of every process. path: that of rank 0, in the folder of its worker."""
+        """The file of every rank; one where a compiler divides a step. path: that of rank 0, in the folder of its worker."""
+        if isinstance(self.worker, DevicesWorker) and self.worker.in_parts:
+            return [rank_file(path, rank) for rank in range(self.worker.ranks.count)]
         return [folder / path.name for folder in self.worker.folders]
 
     def ask_each(self, request: Request[ReplyType]) -> list[ReplyType]:

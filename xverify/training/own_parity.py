@@ -171,7 +171,7 @@ class OwnStepParity(ReferenceSteps):
         self._multiples[learner.label] = {}
         for number in range(len(self.files)):
             found = self._judge_step(learner, observed, number, coverage, distance, state)
-            if learner.of_processes:  # it says more than what follows from it
+            if learner.in_parts:  # it says more than what follows from it
                 found.insert(0, self._agreement(learner, number))
             failing = [check.name for check in found if check.verdict.fails]
             checks += [check for check in found if not differs or check.name != "state"]
@@ -182,7 +182,8 @@ class OwnStepParity(ReferenceSteps):
 
     def _agreement(self, learner: Learner, number: int) -> Check:
         """Whether all ranks have made the same step."""
-        files = (learner.of_ranks(step_file(_file(learner, what), number)) for what in ("watched", "timed"))
+        steps = [learner.of_ranks(_file(learner, what)) for what in ("watched", "timed")]
+        files = ([step_file(each, number) for each in of_ranks] for of_ranks in steps)
         return own_agreement(number, *([*map(npz.OnDisk, each)] for each in files))
 
     def _judge_step(

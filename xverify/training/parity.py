@@ -145,7 +145,7 @@ class TrainingParity:
         The reference's process is not used, so it may do other work meanwhile. Call this for one subject at a time.
         """
         captured = None
-        if learner.build_key not in self._captured and not learner.of_processes:
+        if learner.build_key not in self._captured and not learner.in_parts:
             captured = self._capture(learner)
             if not isinstance(captured, Absent):  # otherwise the next subject of this build is tried
                 self._captured.add(learner.build_key)
@@ -158,7 +158,7 @@ class TrainingParity:
         if self.random:
             check = Check("forward", 0, Verdict.INVALID, says=self.random)
             return Error(Verdict.INVALID, self.random), Training(self.optimizer.says(), checks=(check,))
-        by_layer, layers = ((), None) if learner.of_processes else self._judge_layers(learner, observed.captured)
+        by_layer, layers = ((), None) if learner.in_parts else self._judge_layers(learner, observed.captured)
         local = Local.of(by_layer, learner.optimizer.recipe.is_mixed)
         known = len(self.prepared.shapes)
         # Subjects with other weights are not judged here, so the check of the weights has passed.

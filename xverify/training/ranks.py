@@ -153,11 +153,14 @@ class RankedStep:
         alone = [each.arrays[f"gradient/{name}"] for each in self.truths.parts]
         floors = [each.truth.floors[name] for each in self.truths.parts]
         apart = any(not np.array_equal(each, found[0]) for each in found)
-        for shares, kept in (
-            (self.ranks.shares, "the gradient of its own items"),
-            ((1.0,) * self.ranks.count, "a part of the sum"),
+        count, own_items = self.ranks.count, "the gradient of its own items"
+        for factor, kept in (
+            (1.0, own_items),
+            (count, f"{own_items}, divided by {count}" if alone else "a part of the sum"),
         ):
-            together = np.sum([share * each for share, each in zip(shares, found)], axis=0, dtype=np.float64)
+            together = np.sum(
+                [factor * share * each for share, each in zip(self.ranks.shares, found)], axis=0, dtype=np.float64
+            )
             if apart and all(CLEARLY * rms(together - right) < rms(each - right) for each in found):
                 return f": it was not reduced: each rank has {kept}"
         for rank, (theirs, other, noise) in enumerate(zip(found, alone, floors)):

@@ -23,6 +23,7 @@ from ..messages.training import TrainingPrepared
 from ..verdict.own_step import START, StateEntry, state_file
 from ..weights import npz
 from ..weights.canonical import Array
+from ..workload.ranks import rank_file
 from .handlers import Group
 from .state import State
 from .timing import time_calls
@@ -70,7 +71,7 @@ class OwnStepSession(Group):
         state.runner.wait(losses)
         state.runner.wait(())
         first = state.clock() - begun
-        if not asked.time_input and self._changed(state.cases[0][0], arrays[0]):
+        if not asked.time_input and state.framework.replicas == 1 and self._changed(state.cases[0][0], arrays[0]):
             self._make_batch_in_call(arrays, step)
         second = time_calls(state, 0, 1)[0]
         return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled))
@@ -89,7 +90,17 @@ class OwnStepSession(Group):
         return requires[0] != requires[1] or any(differs)
 
     def take(self, request: messages.TakeOwnSteps) -> OwnStepsTaken:
-        """Make a step from the weights of each file. The timed step then has the state that these steps leave."""
+        """Make a step from the weights of each file. The timed step then has the state that these steps leave.
+
+        Where ranks are devices of this process, the steps are made once for each, to write what it has.
+        """
+        path, framework = Path(request.path), self.state.framework
+        for rank in reversed(range(framework.replicas)):
+            with framework.of_rank(rank):
+                taken = self._take(replace(request, path=str(rank_file(path, rank))))
+        return taken
+
+    def _take(self, request: messages.TakeOwnSteps) -> OwnStepsTaken:
         state, framework = self.state, self.state.framework
         batches, draws = labelled_batches(state, self.inputs), Draws(state.source.folder)
         state.write_weights(state.model, npz.OnDisk(Path(request.weights[0])))
@@ -164,7 +175,8 @@ class OwnStepSession(Group):
         state = self.state
         self.planted.close()
         state.framework.train(state.model)
-        made, step = OwnStep.of(state.source).start(state.framework.wrapped(state.model))
+        with state.framework.making():
+            made, step = OwnStep.of(state.source).start(state.framework.wrapped(state.model))
         optimizers = optimizers_by_name(made, state.model, state.framework.is_optimizer)
         if self.mistake is not None:
             own = {to: name for name, to in state.canonical_names.items()}

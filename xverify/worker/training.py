@@ -33,6 +33,7 @@ from ..weights.canonical import Array
 from ..workload.adafactor import refactored
 from ..workload.keys import average_key, case_key, state_key
 from ..workload.optimizers import Optimizer
+from ..workload.ranks import rank_file, shard_file
 from ..workload.recipe import micro_batches
 from .arranged import ArrangedTraining, CallSplitter, recipe_names
 from .handlers import Group
@@ -44,10 +45,15 @@ MARGIN = 4.0  # between the scale of the loss in a step and in a pass whose laye
 
 
 def labelled_batches(state: State, path: str) -> list[tuple[Array, ...]]:
-    """The batches of an array file: the inputs, then the targets."""
-    arrays = npz.load_file(Path(path))
-    names = [*state.inputs, *state.targets]
-    return [tuple(arrays[case_key(case, name)] for name in names) for case in range(len(arrays) // len(names))]
+    """The batches of an array file: the inputs, then the targets; for replicas, each as the list of their parts."""
+    count, names = state.framework.replicas, [*state.inputs, *state.targets]
+    files = [Path(path)] if count == 1 else [shard_file(path, rank) for rank in range(count)]
+    arrays = [npz.load_file(each) for each in files]
+
+    def array(key: str) -> Any:
+        return arrays[0][key] if count == 1 else [each[key] for each in arrays]
+
+    return [tuple(array(case_key(case, name)) for name in names) for case in range(len(arrays[0]) // len(names))]
 
 
 def native_batch(state: State, batch: Sequence[Array]) -> tuple[Any, ...]:
@@ -74,7 +80,9 @@ class TrainingSession(Group):
 
     def join(self, request: messages.JoinRanks) -> None:
         """Meet the other ranks."""
-        self.state.framework.join(request.rank, request.count, request.plan, request.meeting, request.seconds)
+        self.state.framework.join(
+            request.rank, request.count, request.plan, request.meeting, request.seconds, request.shares
+        )
         self.state.plan = request.plan
 
     def prepare(self, request: messages.PrepareTraining) -> TrainingPrepared:
@@ -162,19 +170,22 @@ class TrainingSession(Group):
     def step(self, request: messages.TrainingStep) -> StepTaken:
         """Compute the gradients, and make one step with the timed callable; both in the same mode and from the same state."""
         state = self.state
-        self.set(request.state)
-        batch = self.batches[request.case]
-        loss, gradients = self.learner.gradients(*batch)
-        arrays = {f"gradient/{state.canonical_names[name]}": array for name, array in gradients.items()}
+        batch, shown = self.batches[request.case], list[dict[str, Array]]()
+        for rank in range(state.framework.replicas):
+            with state.framework.of_rank(rank):
+                self.set(request.state)
+                loss, gradients = self.learner.gradients(*batch)
+                shown.append({f"gradient/{state.canonical_names[name]}": array for name, array in gradients.items()})
         if self.learner.optimizer.recipe:
-            arrays |= self._used(request.state, batch)
+            shown[0] |= self._used(request.state, batch)
         self.set(request.state)
         step_loss = self._loss(state.call(*state.cases[request.case]))
         state.runner.wait(())
-        Path(request.path).unlink(
-            missing_ok=True
-        )  # a process that has mapped the file of the previous step keeps its content
-        npz.save_file({**arrays, **self.after_step()}, Path(request.path))
+        for rank, arrays in enumerate(shown):
+            path = rank_file(request.path, rank)
+            path.unlink(missing_ok=True)  # a process that has mapped the file of the previous step keeps its content
+            with state.framework.of_rank(rank):
+                npz.save_file({**arrays, **self.after_step()}, path)
         sparse = tuple(state.canonical_names[name] for name in self.learner.sparse)
         scaling = scaled_steps(self, request) if request.scaling and self.learner.optimizer.recipe.scales else None
         return StepTaken(loss, step_loss, sparse, self._master(), scaling)

@@ -84,6 +84,11 @@ def ranks(count: int | None, plan: str | None, shards: Sequence[int], batch: int
     return Ranks(plan, count, tuple(unit * each for each in proportions))
 
 
+def rank_file(path: str | Path, rank: int) -> Path:
+    """The file of what one of several devices of a process has. path: that of the first one."""
+    return shard_file(path, rank) if rank else Path(path)
+
+
 def shard_file(path: str | Path, rank: int) -> Path:
     """The file of a rank's part of the batches in a file."""
     path = Path(path)

@@ -35,6 +35,7 @@ class Jax(Framework):
     decodes = True
     rank_modes = ("jit",)
     ranks_are_devices = True
+    divided_by_compiler = True
 
     ranked: Devices | None = None  # the devices that train together
 
@@ -79,7 +80,9 @@ class Jax(Framework):
         compiled: Any = call.func
         return int(compiled._cache_size())
 
-    def join(self, rank: int, count: int, plan: str, meeting: str, seconds: float) -> None:
+    def join(
+        self, rank: int, count: int, plan: str, meeting: str, seconds: float, shares: Sequence[float] = ()
+    ) -> None:
         self.ranked = Devices(count, plan)
         self.place = self.jax.devices()[0]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xverify.errors import Failed
-from xverify.framework.adapter import Array
+from xverify.framework.adapter import Array, Source
 from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_mistake import OwnMistake
 from xverify.framework.own_step import Step
@@ -16,7 +16,11 @@ from xverify.framework.training import Batch, Training
 from xverify.frameworks.keras.base import Gradients, Keras, Pass, canonical, native
 from xverify.frameworks.keras.learner import learner
 from xverify.frameworks.tensorflow.base import OnTensorFlow
+from xverify.weights import tensorflow as weights
 from xverify.workload.optimizers import Optimizer
+
+if TYPE_CHECKING:
+    from xverify.frameworks.tensorflow.ranks import Replicas  # it imports TensorFlow
 
 
 def eager(framework: Adapter, model: Any, example: tuple[Any, ...]) -> Any:
@@ -54,8 +58,45 @@ class Adapter(OnTensorFlow, Keras):
     weights_route = "onnx"
     backend = "tensorflow"
     forks = True
+    plans: ClassVar[tuple[str, ...]] = ("ddp",)
+    rank_modes = ("eager", "graph")
+    ranks_are_devices = True
+
+    replicated: Replicas | None = None  # those that train together
+
+    def join(
+        self, rank: int, count: int, plan: str, meeting: str, seconds: float, shares: Sequence[float] = ()
+    ) -> None:
+        from xverify.frameworks.tensorflow.ranks import Replicas
+
+        self.replicated, self.replicas = Replicas(shares), count
+
+    def making(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.replicated is None else self.replicated.strategy.scope()
+
+    def of_rank(self, rank: int) -> AbstractContextManager[object]:
+        return nullcontext() if self.replicated is None else self.replicated.showing(rank)
+
+    def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
+        from xverify.frameworks.tensorflow.ranks import norms_of
+
+        return [each.name for each in norms_of(model) if not each.synchronized]
+
+    def build(self, source: Source, options: Mapping[str, Any], float64: bool = False) -> Any:
+        with self.making():
+            return super().build(source, options, float64)
+
+    def save_weights(self, model: Any) -> dict[str, Array]:
+        if self.replicated is None:
+            return super().save_weights(model)
+        return {each.name: weights.canonical(each, self.state_array) for each in weights.named_variables(model)}
+
+    def array(self, tensor: Any) -> Array:
+        return super().array(tensor if self.replicated is None else self.replicated.value(tensor))
 
     def to_native(self, array: Array, layout: str | None) -> Any:
+        if self.replicated is not None and isinstance(array, list):
+            return self.replicated.joined([self.to_native(each, layout) for each in array])
         return self.tf.constant(native(array, layout))
 
     def to_numpy(self, tensor: Any, layout: str | None) -> Array:
@@ -63,10 +104,12 @@ class Adapter(OnTensorFlow, Keras):
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         def wrap(function: Callable[..., Any], variables: Sequence[Any]) -> Any:
-            if mode == "eager":
-                return function
-            return self.tf.function(function, jit_compile=True if mode == "xla" else None)
+            return self._in_mode(function if self.replicated is None else self.replicated.run(function), mode)
 
+        if self.replicated is not None:
+            from xverify.frameworks.tensorflow.ranks import ReplicatedLearner
+
+            return ReplicatedLearner(self.replicated, self, model, wrap, optimizer, match)
         return learner(self, model, wrap, optimizer, match)
 
     def watched_products(self) -> AbstractContextManager[dict[str, int]]:
@@ -75,10 +118,18 @@ class Adapter(OnTensorFlow, Keras):
         return watched_products()
 
     def own_step(self, step: Step, mode: str) -> Step:
+        return self._in_mode(step if self.replicated is None else self.replicated.run(step), mode)
+
+    def _in_mode(self, function: Callable[..., Any], mode: str) -> Any:
+        """A function as it runs in a mode."""
         if mode == "eager":
-            return step
-        compiled: Step = self.tf.function(step, jit_compile=True if mode == "xla" else None)
-        return compiled
+            return function
+        return self.tf.function(function, jit_compile=True if mode == "xla" else None)
+
+    def watched_updates(self, model: Any) -> AbstractContextManager[list[Any]]:
+        if self.replicated is None:
+            return super().watched_updates(model)
+        return self.replicated.watched_updates(self, model)
 
     def own_mistake(
         self, mistake: OwnMistake, model: Any, optimizers: Mapping[str, Any]
@@ -98,14 +149,15 @@ class Adapter(OnTensorFlow, Keras):
 
     def differentiate(self, asked: Pass) -> Gradients:
         tf = self.tf
-        with tf.GradientTape() as self.tape:
+        with tf.GradientTape() as tape:  # a local name, because replicas take turns in a step
+            self.tape = tape
             outputs = asked.forward(*asked.batch[:-1])
             loss = self.loss(outputs, asked.batch[-1])
             scaled = asked.scaled(loss)
             nodes = list(asked.tensors())
         # The tape knows the tf.Variable inside a Keras variable.
         plain = [variable if isinstance(variable, tf.Variable) else variable.value for variable in asked.variables]
-        found = self.tape.gradient(scaled, [*nodes, *plain])
+        found = tape.gradient(scaled, [*nodes, *plain])
         if all(gradient is None for gradient in found):
             raise Failed(NOT_DIFFERENTIABLE)
         return Gradients(outputs, loss, found[: len(nodes)], found[len(nodes) :])

@@ -26,6 +26,7 @@ class Adapter(TensorFlow):
     mode_options = {}
     default_modes = ()
     mixed = ()
+    plans = ()
     weights_route = "canonical"
 
     def __init__(self, threads: int, device: str) -> None:

@@ -222,7 +222,9 @@ class Adapter(TrainsOnTorch, Framework):
         kind = MixedLearner if optimizer.recipe.is_mixed else Learner
         return kind(self, model, mode, batch, optimizer)
 
-    def join(self, rank: int, count: int, plan: str, meeting: str, seconds: float) -> None:
+    def join(
+        self, rank: int, count: int, plan: str, meeting: str, seconds: float, shares: Sequence[float] = ()
+    ) -> None:
         from xverify.frameworks.torch.ranks import join
 
         join(rank, count, meeting, seconds)
