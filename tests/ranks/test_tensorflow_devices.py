@@ -55,7 +55,8 @@ MISTAKES = {
     "one replica": (
         "self.fc2(first(tf.tanh(self.fc1(x))))",
         "\ndef first(x):\n    context = tf.distribute.get_replica_context()\n"
-        "    return tf.stop_gradient(x) if context and context.replica_id_in_sync_group else x\n",
+        "    other = tf.cast(context.replica_id_in_sync_group if context else 0, x.dtype)\n"
+        "    return x * (1 - other) + tf.stop_gradient(x) * other\n",
         "the share of rank 1 is missing in it",
     ),
     "statistics": (
