@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xverify.errors import Failed
+from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Source
 from xverify.framework.objective import NOT_DIFFERENTIABLE
 from xverify.framework.own_mistake import OwnMistake
-from xverify.framework.own_step import Step
+from xverify.framework.own_step import BoundStep, Step, optimizers_by_name
 from xverify.framework.structures import without_classes
 from xverify.framework.training import Batch, Training
 from xverify.frameworks.keras.base import Gradients, Keras, Pass, canonical, native
@@ -117,8 +117,17 @@ class Adapter(OnTensorFlow, Keras):
 
         return watched_products()
 
-    def own_step(self, step: Step, mode: str) -> Step:
-        return self._in_mode(step if self.replicated is None else self.replicated.run(step), mode)
+    def own_step(self, step: BoundStep, mode: str) -> Step:
+        if self.replicated is None:
+            return self._in_mode(step, mode)
+        optimizers = optimizers_by_name(step.state, step.model, self.is_optimizer)
+        unbuilt = [name for name, each in optimizers.items() if not each.built]
+        if unbuilt and mode != "eager":
+            raise Unsupported(
+                "a graph on several devices cannot make the variables of an optimizer: call optimizer.build(variables) "
+                "in train_state"
+            )
+        return self._in_mode(self.replicated.run(step), mode)
 
     def _in_mode(self, function: Callable[..., Any], mode: str) -> Any:
         """A function as it runs in a mode."""

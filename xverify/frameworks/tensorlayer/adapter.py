@@ -7,7 +7,7 @@ from typing import Any
 
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Source
-from xverify.framework.own_step import Step
+from xverify.framework.own_step import BoundStep, Step
 from xverify.frameworks.tensorflow.adapter import Adapter as TensorFlow
 from xverify.frameworks.tensorflow.adapter import eager, graph
 from xverify.weights import tensorlayer as weights
@@ -50,7 +50,7 @@ class Adapter(TensorFlow):
             model.eval()
         return lambda *inputs: model(inputs[0] if len(inputs) == 1 else list(inputs))
 
-    def own_step(self, step: Step, mode: str) -> Step:
+    def own_step(self, step: BoundStep, mode: str) -> Step:
         raise Unsupported("tensorlayer does not run a train_step of the model file")
 
     def trainable(self, model: Any) -> list[NamedVariable]:
