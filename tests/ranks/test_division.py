@@ -45,7 +45,8 @@ def test_what_cannot_be_divided_is_refused(asked, says):
 
 def test_only_frameworks_with_ranks_run_where_no_subject_is_named():
     request, _ = resolve("mlp", None, RunSettings(task="train", ranks=2))
-    assert request.subjects == ("torch:eager",)
+    assert request.subjects == ("torch:eager", "tensorflow:eager", "tensorflow:graph")
+    assert resolve("mlp", None, RunSettings(task="train", ranks=2, plan="fsdp"))[0].subjects == ("torch:eager",)
     assert request.divided == Ranks("ddp", 2, (16, 16))
     assert [(each.label, each.processes) for each in subjects_of(request)] == [
         ("torch:eager (one process)", 1),

@@ -122,6 +122,133 @@ def test_a_mean_of_means_over_uneven_parts_is_named(xverify, folder):
         assert "it is the mean of the ranks' gradients, which are means over 6 and 2 items" in says
 
 
+TORCH_NORM = """
+
+class Normed(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(12)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+build = Normed
+"""
+NORM = """
+
+class Normed(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name="norm", synchronized=SYNCHRONIZED)
+
+    def call(self, x, training=False):
+        return super().call(self.norm(x, training=training))
+
+
+build = Normed
+"""
+
+
+@pytest.mark.parametrize("synchronized", [False, True])
+def test_batch_norms_use_the_items_of_their_replica(xverify, folder, synchronized):
+    place = folder(MODEL + NORM.replace("SYNCHRONIZED", str(synchronized)), NET + TORCH_NORM)
+    done = xverify("run", place, *TRAIN, *DDP, "--batch", 32)
+    assert done.code == 0, done.out + done.err
+    for subject in ("tensorflow:eager", "tensorflow:graph"):
+        assert done.row(subject)["training"]["apart"] == ([] if synchronized else ["norm"])
+        found = checks(done, subject)
+        assert {found[name]["verdict"] for name in ("loss", "gradients", "update", "ranks")} == {"EQUAL"}
+        assert found["statistics"]["difference"] == "biased variance"
+    done = xverify("run", place, *TRAIN, *DDP, "--batch", 32, "--match-optimizer")
+    assert done.code == (3 if synchronized else 0), done.out + done.err
+    assert not synchronized or "which are not synchronised" in done.row("tensorflow:eager")["reason"]
+
+
+GOAL = SPEC.replace("batch=8,", 'batch=8, targets={"goal": TensorSpec(("N", 5))},')
+TORCH_STEP = """
+def train_state(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def train_step(model, optimizer, batch):
+    optimizer.zero_grad()
+    loss = (model(batch["x"]) - batch["goal"]).square().mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    return {"loss": loss}
+"""
+STEP = """
+import keras
+
+
+def train_state(model):
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def train_step(model, optimizer, batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(batch["x"], training=True) - batch["goal"]))
+        scaled = loss / tf.distribute.get_strategy().num_replicas_in_sync
+    optimizer.apply(tape.gradient(scaled, model.trainable_variables), model.trainable_variables)
+    return {"loss": loss}
+"""
+LOCAL = """
+
+class Local(keras.optimizers.SGD):
+    def _all_reduce_sum_gradients(self, pairs):
+        return pairs
+"""
+# A mistake in a train_step -> (the text that it changes, the text in its place, the words of the row).
+MISTAKES_OF_STEPS = {
+    "summed": ("scaled = loss / tf.distribute.get_strategy().num_replicas_in_sync", "scaled = loss", "it is 2 times"),
+    "halved": ("scaled = loss / tf", "scaled = loss / 2 / tf", "it is 0.5 times the right one"),
+    "local": (
+        "SGD(0.1, momentum=0.9)",
+        "SGD(0.1, momentum=0.9)\n    optimizer.__class__ = Local",
+        "rank 1: the gradient of fc1.weight that an optimizer is given differs from rank 0's: it was not reduced",
+    ),
+}
+
+
+def test_own_steps_train_equally_and_their_mistakes_are_named(xverify, folder):
+    place = folder(MODEL + STEP, NET + TORCH_STEP.replace("LIMIT", "1e9"), GOAL)
+    for name, (old, new, _) in MISTAKES_OF_STEPS.items():
+        assert old in STEP
+        (place / f"tensorflow-{name}.py").write_text(MODEL + STEP.replace(old, new) + LOCAL)
+    modes = {"summed": "graph", "halved": "eager", "local": "graph"}
+    wrong = ",".join(f"tensorflow-{name}:{mode}" for name, mode in modes.items())
+    done = xverify("run", place, *TRAIN, *DDP[:2], "--subjects", f"{DDP[3]},{wrong}")
+    assert done.code == 1, done.out + done.err
+    for subject in ("tensorflow:eager", "tensorflow:graph"):
+        assert done.row(subject)["error"]["verdict"] == "EQUAL"
+        assert {"gradients", "update", "state", "ranks"} <= checks(done, subject).keys()
+    for name, mode in modes.items():
+        error = done.row(f"tensorflow-{name}:{mode}")["error"]
+        assert error["verdict"] == "DIFFERENT"
+        assert MISTAKES_OF_STEPS[name][2] in error["reason"]
+
+
+def test_optimizers_of_keras_clip_the_gradients_of_each_replica(xverify, folder):
+    text = MODEL + STEP.replace("momentum=0.9)", "momentum=0.9, global_clipnorm=0.05)")
+    place = folder(text, NET + TORCH_STEP.replace("LIMIT", "0.05"), GOAL)
+    alone, ranks = (xverify("run", place, *TRAIN, "--no-timing", *more, *DDP[2:]) for more in ((), DDP[:2]))
+    assert alone.code == 0, alone.out + alone.err
+    assert ranks.code == 1, ranks.out + ranks.err
+    assert checks(ranks)["gradients"]["verdict"] == "DIFFERENT"
+
+
+def test_an_optimizer_without_variables_is_told(xverify, folder):
+    text = MODEL + STEP.replace("    optimizer.build(model.trainable_variables)\n", "")
+    done = xverify("run", folder(text, NET + TORCH_STEP.replace("LIMIT", "1e9"), GOAL), *TRAIN, *DDP)
+    assert done.code == 3, done.out + done.err
+    assert done.row("tensorflow:eager")["error"]["verdict"] == "EQUAL"
+    assert "call optimizer.build(variables) in train_state" in done.row("tensorflow:graph")["reason"]
+
+
 def test_what_devices_cannot_do_is_one_line(xverify, folder):
     place = folder(MODEL)
     for words, says in (

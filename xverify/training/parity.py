@@ -174,7 +174,7 @@ class TrainingParity:
         checks += [
             *iterated_vectors(self.prepared.shapes),
             *(self.dropout.checks(learner, local) if self.dropout else ()),
-            *(rank_dropout(learner) if learner.of_processes else ()),
+            *(rank_dropout(learner) if learner.in_parts else ()),
         ]
         # The loss comes before the backward pass, so that a wrong loss is reported as the first that breaks.
         checks = sorted(checks, key=lambda check: (check.step, check.name not in BEFORE_BACKWARD))
@@ -225,7 +225,7 @@ class TrainingParity:
     def judge_again(self, learner: Learner, error: Error) -> Error:
         """Judge the first step of a later process run. Returns ``error``, or the error that the later process run shows."""
         judged = self._replayed.get(learner.build_key)
-        if judged is None and not learner.of_processes:
+        if judged is None and not learner.in_parts:
             judged = self._judge_layers(learner, None)
         local = Local.of(judged[0] if judged else (), learner.optimizer.recipe.is_mixed)
         checks = self._judge_step(learner, 0, self._step(learner, 0), local, Coverage(), Distance())

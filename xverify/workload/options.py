@@ -236,7 +236,8 @@ class TrainingSettings:
         False, "also time the conversion of every batch to the framework's tensors", group=TRAINING, task="train"
     )
     ranks: int | None = option(
-        None, "train every subject in N processes, and compare with the step of one process on the whole batch, also in speed",
+        None, "train every subject in N processes (torch) or on N devices (JAX, Flax, TensorFlow), and compare with the step of "
+        "one process on the whole batch, also in speed",
         group=TRAINING, metavar="N", task="train", least=2, most=MOST_RANKS, unset="one process",
     )  # fmt: skip
     plan: str | None = option(
