@@ -37,10 +37,6 @@ _STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed, 
 Beat = Callable[[float, str], None]
 
 
-def _no_beat(seconds: float, line: str) -> None:
-    """Do nothing."""
-
-
 class Worker:
     """A worker process of one framework. A ``with`` statement starts it, and closes it at the end.
 
@@ -69,7 +65,7 @@ class Worker:
         timeout: float,
         pin: Sequence[int] = (),
         patient: bool = False,
-        beat: Beat = _no_beat,
+        beat: Beat = lambda seconds, line: None,
         allocator: str | None = None,
         memory: float | None = None,
         templates: Templates | None = None,

@@ -314,7 +314,7 @@ class TrainingParity:
             taken=npz.OnDisk(learner.step_file),
             before=before,
             optimizer_state=npz.OnDisk(Path(state.optimizer_state)) if state.optimizer_state else {},
-            exact=npz.OnDisk(self._truth_path(index)),
+            exact=npz.OnDisk(self.space / f"truth-{index}.npz"),
             truth=truth,
             fused_parameters=learner.fused_parameters,
             recipe=self.optimizer.recipe,
@@ -323,9 +323,8 @@ class TrainingParity:
         if learner.ranks is not None:
             truths = self._rank_truths.setdefault(index, RankTruths(self.worker, self._question(index), learner.ranks))
             step = apart(step, truths.parts, learner.ranks) if learner.apart else step
-            every = [*map(npz.OnDisk, learner.of_ranks(learner.step_file))]
             layers = layers_of(learner, self.process, self.prepared, state, self.layers)
-            ranked = RankedStep(step, learner.ranks, every, taken.loss, truths, layers)
+            ranked = RankedStep.of(step, learner, taken.loss, truths, layers)
         where = partial(self._where_it_diverges, learner.worker, state.steps)
         checks = [
             judge_loss(step, taken.loss, taken.step_loss, local.rounding, where),
@@ -353,8 +352,8 @@ class TrainingParity:
         """The request for the exact step from a state."""
         recipe = self.optimizer.recipe
         return TrainingTruth(
-            self.states[index], str(self.prepared.training), self._case(index), str(self._truth_path(index)), self.request.seed,
-            once=bool(self.no_curve), parts=recipe.accumulate, precision=recipe.precision,
+            self.states[index], str(self.prepared.training), self._case(index), str(self.space / f"truth-{index}.npz"),
+            self.request.seed, once=bool(self.no_curve), parts=recipe.accumulate, precision=recipe.precision,
         )  # fmt: skip
 
     def _noise_of_gradients(self, index: int, times: float) -> Mapping[str, Array]:
@@ -378,9 +377,6 @@ class TrainingParity:
     def _case(self, index: int) -> int:
         """The batch of the step from a state."""
         return self.states[index].steps % self.request.cases
-
-    def _truth_path(self, index: int) -> Path:
-        return self.space / f"truth-{index}.npz"
 
     def _curve(self, learner: Learner, differences: Sequence[str]) -> Curve | None:
         """The loss curve of a subject, from the first state; None where none is drawn."""

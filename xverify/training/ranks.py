@@ -25,6 +25,7 @@ from ..weights.canonical import Array
 from ..workload.ranks import OF_FILES, Ranks, shard_file
 from .compared import rms
 from .gradients import few
+from .learner import Learner
 from .rank_layers import RankLayers, backward_order
 from .step import Arrays, Step, holds
 
@@ -92,6 +93,12 @@ class RankedStep:
     loss: float
     truths: RankTruths
     layers: RankLayers | None = None
+
+    @classmethod
+    def of(cls, step: Step, learner: Learner, loss: float, truths: RankTruths, layers: RankLayers | None) -> RankedStep:
+        """That of a subject whose worker has written the step of every rank."""
+        taken = [*map(npz.OnDisk, learner.of_ranks(learner.step_file))]
+        return cls(step, truths.ranks, taken, loss, truths, layers)
 
     def judge(self, checks: Sequence[Check]) -> list[Check]:
         """The checks of a step, with what explains those that differ, and the comparison of the ranks."""
