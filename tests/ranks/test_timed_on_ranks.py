@@ -1,13 +1,14 @@
 """The time and memory of a step on several ranks, beside the same step in one process, through the command line."""
 
 import pytest
-from helpers.rankmodels import AVERAGED, BREAKING, BY_HAND, GOAL, MISTAKES, STEP, folder
+from helpers.rankmodels import AVERAGED, BREAKING, BY_HAND, GOAL, STEP, folder
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 TRAIN = ("--task", "train", "--steps", "3", "--threads", "2", "--ranks", "2")
 COUNTED = ("--warmup", 4, "--rerun", 24)
 ALONE = "torch:eager (one process)"
+SUMMED = AVERAGED.replace("average)", "distributed.all_reduce)")
 PAUSE = 0.1  # seconds
 # Rank 1 is late after every step, when rank 0 has nothing to wait for any more.
 LATE = BY_HAND.replace("def parallelize", "import time\n\n\ndef parallelize").replace(
@@ -55,7 +56,7 @@ def test_the_slowest_rank_counts_and_all_ranks_make_the_same_number_of_steps(xve
 
 
 def test_what_fails_or_is_wrong_has_no_speed_and_leaves_that_of_one_process(xverify, tmp_path):
-    files = {"torch": AVERAGED, "torch-wrong": MISTAKES["summed"][0], "torch-dying": DYING}
+    files = {"torch": AVERAGED, "torch-wrong": SUMMED, "torch-dying": DYING}
     done = xverify("run", folder(tmp_path / "net", files), *TRAIN, "--plan", "own", *COUNTED)
     assert done.code == 1, done.out + done.err
     rows = {row["subject"]: row for row in done.result["rows"]}
