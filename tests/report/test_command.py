@@ -27,6 +27,7 @@ VALUES = {
     "input_range": (-1.0, 0.1234567890123),
     "pin": (0, 1),
     "shards": (3, 1),
+    "hosts": ("node1", "me@node2"),
     "task": "forward,train",
 }
 CASES = [

@@ -37,6 +37,8 @@ EXAMPLE = """examples:
       the same dropout masks in every framework
   xverify run mlp --task train --ranks 2 --plan fsdp
       two processes, compared with the step of one on the whole batch
+  xverify run mlp --task train --ranks 4 --launcher ssh --hosts node1,node2 --rendezvous node1:29500
+      ranks on two machines
   xverify run ./my_llama --task decode
       one sequence with the cache, in chunks, in a batch and with padding
   xverify run mlp --html report.html --junit results.xml

@@ -35,8 +35,9 @@ class Subject:
 
     @property
     def processes(self) -> int:
-        """The number of its processes."""
-        return 1 if self.ranks is None or self.adapter.ranks_are_devices else self.ranks.count
+        """The number of its processes on this machine."""
+        elsewhere = self.ranks is not None and self.ranks.launch is not None and not self.ranks.launch.here
+        return 1 if self.ranks is None or elsewhere or self.adapter.ranks_are_devices else self.ranks.count
 
     @property
     def without_ranks(self) -> str:
@@ -52,6 +53,8 @@ class Subject:
             return f"several ranks train as the model is written: name {adapter.label(adapter.rank_modes[0])}"
         if ranks.uneven and adapter.divided_by_compiler:
             return f"{adapter.name} divides a batch evenly: take a --batch that {ranks.count} divides, and no --shards"
+        if ranks.launch and adapter.ranks_are_devices:
+            return f"the ranks of {adapter.name} are devices of one process on this machine: leave --launcher out"
         return ""
 
     @property

@@ -33,9 +33,10 @@ class JoinRanks(Request[None]):
     """Become one of several ranks, which train one model together.
 
     rank: the number of this process. count: of all. plan: a key of workload.ranks.PLANS.
-    meeting: a file through which the ranks find each other.
+    meeting: where the ranks find each other: "file://" and a file, "tcp://HOST:PORT", or "env://".
     seconds: that a rank waits for the others in a collective operation.
     shares: of each rank, in a mean over the items of the batch.
+    folder: of the files of this process, which it must see.
     """
 
     rank: int
@@ -44,6 +45,7 @@ class JoinRanks(Request[None]):
     meeting: str
     seconds: float
     shares: tuple[float, ...]
+    folder: str
 
 
 @dataclass(frozen=True)

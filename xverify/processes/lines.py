@@ -55,3 +55,8 @@ class Lines(queue.Queue["bytes | None"]):
         ending.wait()
         self.are_read()  # what the worker sent before its end
         self.end()
+
+
+def shown(line: bytes) -> str:
+    """The begin of a line, for a message."""
+    return repr(line.strip()[:80])

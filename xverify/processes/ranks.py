@@ -17,7 +17,9 @@ from ..messages import Capture, Started, Warm, Warmed
 from ..messages.codec import ReplyType, Request
 from ..messages.own_step import OwnStepsTaken, PrepareOwnStep
 from ..messages.training import JoinRanks, PrepareTraining, StepTaken
+from ..workload.launch import look_up
 from ..workload.ranks import Ranks, shard_file
+from .launcher import Place
 from .worker import Worker
 
 WAITS = 120.0  # seconds that a rank waits for the others in a collective operation, at most
@@ -25,7 +27,7 @@ GRACE = 5.0  # seconds that the other ranks get for their answer when one has fa
 # Durations in replies, of which that of the slowest rank counts.
 DURATIONS = ("seconds", "seconds_per_call", "first_step_seconds", "second_step_seconds")
 # What gloo says when another rank does not come to a collective operation, and when it has ended.
-WAITED = ("Timed out waiting", "timed out after", "wait timeout")
+WAITED = ("Timed out waiting", "timed out after", "wait timeout", "waiting for clients")
 UNLIKE = "op.preamble.length <= op.nbytes"  # gloo, when ranks give an operation tensors of other sizes
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 T = TypeVar("T")
@@ -73,17 +75,23 @@ class RankedWorker(Worker):
         return [self.pid, *(each.pid for each in self.others)]
 
     def start(self) -> Started:
-        self.joined = False
+        self.joined, launch = False, self.ranks.launch and self.ranks.launch.at_an_address()
+        if launch and launch.here:
+            look_up(launch.address)
+        for rank, each in enumerate([self, *self.others]):
+            each.place = Place(launch, rank, self.ranks.count, self.waits) if launch else None
         started: Started = self._together(self._all([super().start, *(each.start for each in self.others)]))
         self.joined, self.import_rss_mib = True, self.rss_mib()
-        meeting = str(self.folder / "meeting")
-        self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, meeting, self.waits, self.ranks.shares))
+        meeting = launch.meeting if launch else f"file://{self.folder / 'meeting'}"
+        self.ask(
+            JoinRanks(0, self.ranks.count, self.ranks.plan, meeting, self.waits, self.ranks.shares, str(self.folder))
+        )
         return started
 
     def close(self) -> None:
-        super().close()
-        for each in self.others:
-            each.close()
+        # All at once, because processes of torchrun wait for one another at their end.
+        with ThreadPoolExecutor(self.ranks.count) as pool:
+            list(pool.map(Worker.close, [self, *self.others]))
 
     def kill(self) -> None:
         super().kill()
@@ -121,7 +129,7 @@ class RankedWorker(Worker):
         Ranks that end a warm-up by their own clocks would make other numbers of steps, and wait for each other for ever.
         """
         if isinstance(request, JoinRanks):
-            return replace(request, rank=rank)
+            return replace(request, rank=rank, folder=str(self.folders[rank]))
         if isinstance(request, Warm):
             return replace(request, calls=max(1, request.calls), seconds=0.0)
         if isinstance(request, PrepareOwnStep):
@@ -244,7 +252,7 @@ class DevicesWorker(Worker):
 
     def start(self) -> Started:
         started = super().start()
-        self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, "", 0.0, self.ranks.shares))
+        self.ask(JoinRanks(0, self.ranks.count, self.ranks.plan, "", 0.0, self.ranks.shares, str(self.folder)))
         return started
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -15,6 +15,7 @@ from ..messages import cgroup, lifeline, limits
 from .command import Command
 from .ending import MARK
 from .forking import Forked, Templates
+from .launcher import Place
 
 
 @dataclass
@@ -39,14 +40,21 @@ class Launched:
         self.lifeline, self.group = None, None
 
 
-def start(command: Command, folder: Path, memory: float | None, log: IO[bytes]) -> Launched:
-    """Start a process with its pipes. Where the system can hand it on, one of them is the lifeline. Raises OSError."""
-    read, own = os.pipe() if os.name == "posix" else (None, None)
-    group = limits.group(memory)
+def start(command: Command, folder: Path, memory: float | None, log: IO[bytes], place: Place | None = None) -> Launched:
+    """Start a process with its pipes. Where the system can hand it on, one of them is the lifeline. Raises OSError.
+
+    place: where a launcher starts it; no pipe beside its standard ones, and no control group, reaches it there.
+    """
+    read, own = os.pipe() if os.name == "posix" and place is None else (None, None)
+    group = limits.group(memory) if place is None else None
     variables = {**command.environment, **limits.variables(memory, group), MARK: str(folder)}
+    arguments: Sequence[str] = command.arguments
+    if place is not None:
+        variables[lifeline.VARIABLE] = lifeline.INPUT
+        arguments = place.arguments(arguments, str(folder), variables)
     try:
         process = subprocess.Popen(
-            command.arguments,
+            arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

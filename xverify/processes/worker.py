@@ -25,7 +25,8 @@ from .command import same_interpreter, worker_command
 from .doing import doing_for
 from .ending import Ending, signal_name
 from .forking import Forked, Templates
-from .lines import MOST_NOISE, Lines
+from .launcher import Place
+from .lines import MOST_NOISE, Lines, shown
 from .log import Log
 
 LONG_REQUEST = 32_000  # bytes; a shorter request always fits into the pipe, so that sending it cannot block
@@ -74,6 +75,7 @@ class Worker:
         self.threads, self.device, self.timeout = threads, device, timeout
         self.patient, self.beat, self.allocator, self.memory = patient, beat, allocator, memory
         self.templates = templates
+        self.place: Place | None = None  # where a launcher starts the process
         self.log = Log(folder / "worker.log")
         self.until: float | None = None  # monotonic time at which the whole command should end; None without a limit
         self.asked = 0  # the number of the last request
@@ -134,7 +136,7 @@ class Worker:
         try:
             self.log.path.write_bytes(b"")
             with self.log.path.open("ab") as log:
-                self._launched = self._forked(log) or starting.start(command, self.folder, self.memory, log)
+                self._launched = self._forked(log) or starting.start(command, self.folder, self.memory, log, self.place)
         except OSError as error:
             if error.filename == str(self.log.path):
                 raise Crashed(f"its folder {self.folder} cannot be written: {error.strerror}") from None
@@ -159,7 +161,7 @@ class Worker:
     def _forked(self, log: IO[bytes]) -> starting.Launched | None:
         """The process, forked from a template; None where it has to be started."""
         plain = self.patient and self.allocator is None and self.memory is None and not self.pin
-        if self.templates is None or not plain or not same_interpreter(self.python):
+        if self.templates is None or self.place is not None or not plain or not same_interpreter(self.python):
             return None
         return starting.fork(
             self.templates, self.adapter, self.threads, self.device, self.folder, self.timeout, log, self.beat
@@ -177,7 +179,7 @@ class Worker:
             noise.append(line)
             if len(noise) > MOST_NOISE:
                 raise self._broken(
-                    f"{self.python} prints {_shown(noise[0])} instead of starting a worker; see --python"
+                    f"{self.python} prints {shown(noise[0])} instead of starting a worker; see --python"
                 )
         hello = codec.decode_hello(line)
         if hello is None or version != codec.VERSION:
@@ -278,7 +280,7 @@ class Worker:
             return
         if line is None:
             raise self._death(doing)
-        raise self._broken(f"sent {_shown(line)} before {doing}, without being asked, which is not the protocol")
+        raise self._broken(f"sent {shown(line)} before {doing}, without being asked, which is not the protocol")
 
     def _reply(self, line: bytes, kind: Any, doing: str) -> Any:
         """The reply in a line. kind: its type. Raises Crashed when the line is no reply, or no reply to the last request."""
@@ -286,7 +288,7 @@ class Worker:
             number, reply = codec.decode_reply(line, kind)
         except MessageError as error:
             if error.number in (None, self.asked):
-                says = f"answered {_shown(line)} while {doing}, which is not the protocol: {error}"
+                says = f"answered {shown(line)} while {doing}, which is not the protocol: {error}"
                 raise self._broken(says) from None
             wrong = error.number
         else:
@@ -341,6 +343,8 @@ class Worker:
             return Crashed(f"closed its pipe while {doing}{self.log.last_words()}")
         code = ending.reap()
         limit = limits.hint(self.memory, "", crashed=True, kills=self._kills())
+        if self.place is not None:
+            return self.place.crashed(code, doing + limit, self.log)
         if code < 0:
             name = signal_name(-code)
             if name == "SIGKILL" and not limit:
@@ -393,7 +397,3 @@ class Worker:
     def peak_rss_mib(self) -> float | None:
         """See memory.peak_rss_mib."""
         return memory.total(memory.peak_rss_mib, self.pids)
-
-
-def _shown(line: bytes) -> str:
-    return repr(line.strip()[:80])

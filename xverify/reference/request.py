@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..workload import optimizers
 from ..workload.asked import Asked
 from ..workload.declaration import check, check_task, declared
 from ..workload.decoding import sequences_of
+from ..workload.launch import Launch, launch
 from ..workload.objective import has_own_step
 from ..workload.options import (
     OF_TIMING,
@@ -78,8 +80,9 @@ def resolve(
         "pin": tuple(asked.pin),
         "data": str(asked.data) if asked.data is not None else None,
         "python": chosen.python,
-        "no_timing": asked.no_timing or asked.task == "decode",
+        "no_timing": asked.no_timing or asked.task == "decode" or asked.launcher is not None,
         "shards": tuple(asked.shards),
+        "hosts": tuple(asked.hosts),
     }
     folder = chosen.folder
     _check_graphs(folder, kept["weights"])
@@ -170,8 +173,11 @@ def _recipe(asked: RunSettings, folder: ModelFolder, batch: int) -> Recipe:
 def _check_ranks(asked: RunSettings, folder: ModelFolder, batch: int) -> None:
     """Raise UsageError for settings with which several ranks cannot train."""
     found = ranks(asked.ranks, asked.plan, asked.shards, batch)
+    started = launch(asked.launcher, asked.hosts, asked.rendezvous, asked.ranks)
     if found is None:
         return
+    if started is not None:
+        _check_launcher(asked, started)
     if found.items and not any(BATCH in tensor.shape for tensor in folder.spec.inputs.values()):
         raise UsageError(
             f"--plan {found.plan}: no input of {folder.name} has an axis {BATCH!r}, so no batch can be divided"
@@ -196,6 +202,15 @@ def _on_ranks(count: int, threads: int, chosen: Chosen) -> Iterator[str]:
         yield f"the process of {count} devices has {has}, and so has that of one device alone"
     if devices:
         yield "all ranks are on this machine: their speed is not that of several machines"
+
+
+def _check_launcher(asked: RunSettings, started: Launch) -> None:
+    """Raise UsageError for a launcher that is not installed, or that cannot do what is asked."""
+    program = started.words[0]
+    if not started.here and shutil.which(program) is None:
+        raise UsageError(f"--launcher {program}: this program is not installed here")
+    if asked.pin:
+        raise UsageError("--pin is not supported with --launcher: leave one of them out")
 
 
 def _check_own_step(asked: RunSettings, folder: ModelFolder) -> None:

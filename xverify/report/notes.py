@@ -72,6 +72,8 @@ def _sentences(result: Result) -> Iterator[str]:
 
 def why_untimed(result: Result) -> str:
     """Why a run that times nothing does so, as the end of a sentence."""
+    if result.settings.launcher:
+        return ": the processes of a launcher are not timed"
     return ": --task decode times nothing" if result.settings.task == "decode" else ", as --no-timing asks"
 
 

@@ -43,7 +43,7 @@ MOST_CELLS = 100_000
 MODEL, SUBJECTS = "model", "subjects"
 OF_RUN = {each.name: each for each in declared(RunSettings)}
 OF_CELL = (MODEL, SUBJECTS, *OF_RUN)
-LISTS = (SUBJECTS, "pin", "shards")  # settings whose single value is a list
+LISTS = (SUBJECTS, "pin", "shards", "hosts")  # settings whose single value is a list
 # Settings whose value is a table -> the type of what it holds, and how it is described.
 TABLES: Mapping[str, tuple[type, str]] = {
     "python": (str, 'texts, e.g. { jittor = "/path/to/python" }'),
@@ -239,7 +239,7 @@ def _value(name: str, value: Any, place: str, base: Path) -> Any:
     if name == MODEL:
         return _model(value, place, base)
     if name in LISTS:
-        of = str if name == SUBJECTS else int
+        of = str if name in (SUBJECTS, "hosts") else int
         if not isinstance(value, list) or not value or not all(isinstance(each, of) and each != "" for each in value):
             raise UsageError(f"{place}: {name} is {value!r}: write a list, e.g. {_example(name)}")
         return tuple(ports.beside(each, base) for each in value) if name == SUBJECTS else tuple(value)
@@ -265,7 +265,7 @@ def _value(name: str, value: Any, place: str, base: Path) -> Any:
 
 
 def _example(name: str) -> str:
-    return '["torch:eager", "jittor"]' if name == SUBJECTS else "[0, 1]"
+    return {SUBJECTS: '["torch:eager", "jittor"]', "hosts": '["node1", "node2"]'}.get(name, "[0, 1]")
 
 
 def _model(value: Any, place: str, base: Path) -> str:

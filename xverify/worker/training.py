@@ -6,6 +6,7 @@ Gradients, weights and optimizer state are in array files, with canonical names 
 from __future__ import annotations
 
 import math
+import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Unsupported
+from ..errors import Failed, Unsupported
 from ..framework import dropout
 from ..framework.capture import LOWER, TrainingRecorder
 from ..framework.ranks import DropoutsDrawn
@@ -79,7 +80,11 @@ class TrainingSession(Group):
         self.drawn = DropoutsDrawn()
 
     def join(self, request: messages.JoinRanks) -> None:
-        """Meet the other ranks."""
+        """Meet the other ranks. Raises Failed where this machine does not see the files of the run."""
+        if not Path(request.folder).is_dir():
+            raise Failed(
+                f"{platform.node()} does not see {request.folder}: set TMPDIR to a folder on a file system that all machines share"
+            )
         self.state.framework.join(
             request.rank, request.count, request.plan, request.meeting, request.seconds, request.shares
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .declaration import LARGEST, Option, declared, option, shown
+from .launch import LAUNCHERS
 from .ranks import PLANS
 from .recipe import LOSS_SCALES, PRECISIONS
 from .schedule import KINDS
@@ -62,6 +63,10 @@ def _shards(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UsageError(f"--shards {text}: write one whole number for each rank, e.g. --shards 3,1") from None
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _batches(text: str) -> int | tuple[int, ...]:
@@ -247,6 +252,18 @@ class TrainingSettings:
     shards: Sequence[int] = option(
         (), "proportions of the batch on the ranks, e.g. 3,1", group=TRAINING, metavar="LIST", task="train", least=1,
         parse=_shards, unset="even",
+    )  # fmt: skip
+    launcher: str | None = option(
+        None, f"what starts the ranks, one of: {', '.join(LAUNCHERS)}; with its own options, e.g. 'ssh -p 2222'", group=TRAINING,
+        metavar="COMMAND", task="train", unset="this process, on this machine",
+    )  # fmt: skip
+    hosts: Sequence[str] = option(
+        (), "machines on which ssh or srun start them, e.g. node1,node2", group=TRAINING, metavar="LIST", task="train",
+        parse=_hosts, unset="of srun: chosen by Slurm",
+    )  # fmt: skip
+    rendezvous: str | None = option(
+        None, "where they meet: the machine of rank 0 and a port of it", group=TRAINING, metavar="HOST:PORT", task="train",
+        unset="a free port, where all ranks are on this machine",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from ..errors import UsageError
+from .launch import Launch
 
 # Plan -> what it does, for reports.
 PLANS = {
@@ -25,11 +26,13 @@ class Ranks:
     """The ranks of a subject.
 
     plan: a key of PLANS. count: number of ranks. items: of the batch, on each rank; () where every rank has the whole batch.
+    launch: what starts them; None: this process, on this machine.
     """
 
     plan: str
     count: int
     items: tuple[int, ...] = ()
+    launch: Launch | None = None
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -49,7 +52,7 @@ class Ranks:
     def says(self) -> str:
         """The ranks in words."""
         items = f", {' + '.join(map(str, self.items))} items" if self.items else ""
-        return f"{self.count} ranks, plan {self.plan}{items}"
+        return f"{self.count} ranks, plan {self.plan}{items}{self.launch.says() if self.launch else ''}"
 
 
 def ranks(count: int | None, plan: str | None, shards: Sequence[int], batch: int) -> Ranks | None:

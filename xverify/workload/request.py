@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .asked import Asked
+from .launch import launch
 from .optimizers import Optimizer
 from .options import CommonSettings, TrainingSettings
 from .ranks import Ranks, ranks
@@ -19,7 +20,8 @@ class Request(TrainingSettings, CommonSettings):
     subjects: how the subjects are written; the first is the baseline of time ratios. That is the label of each but of a file
         elsewhere (see framework.ports).
     reference: the framework, or the variant of one, whose outputs the others are compared with.
-    batch, threads, weights, pin, shards, data: as in ``CommonSettings`` and ``TrainingSettings``, with the defaults filled in.
+    batch, threads, weights, pin, shards, hosts, data: as in ``CommonSettings`` and ``TrainingSettings``, with all
+        defaults filled in.
     python: framework -> interpreter, which the user named or which belongs to an environment.
     optimizer: the optimizer of a training run; None for a forward pass.
     sizes: name of an axis that the user gave a size -> the size that is timed; the batch is called "batch".
@@ -36,6 +38,7 @@ class Request(TrainingSettings, CommonSettings):
     weights: str | None = None
     pin: tuple[int, ...] = ()
     shards: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
     data: str | None = None
     python: Mapping[str, str] = field(default_factory=dict)
     optimizer: Optimizer | None = None
@@ -52,7 +55,8 @@ class Request(TrainingSettings, CommonSettings):
     @property
     def divided(self) -> Ranks | None:
         """The ranks of every subject; None where it trains in one process."""
-        return ranks(self.ranks, self.plan, self.shards, self.batch)
+        found = ranks(self.ranks, self.plan, self.shards, self.batch)
+        return found and replace(found, launch=launch(self.launcher, self.hosts, self.rendezvous, self.ranks))
 
     @property
     def decodes(self) -> bool:

@@ -15,24 +15,41 @@ from typing import Any
 from xverify.errors import Failed, Unsupported, with_article
 from xverify.framework.ranks import PARALLELIZE, DropoutDrawn, DropoutsDrawn
 from xverify.framework.runner import Source
+from xverify.workload.launch import HERE, look_up, unmet
 from xverify.workload.ranks import OF_FILES
 
 SEED = 0
 
 
 def join(rank: int, count: int, meeting: str, seconds: float) -> None:
-    """Make the default process group, of gloo. The environment variables are those that torchrun sets."""
+    """Make the default process group, of gloo. The environment variables are those that torchrun sets.
+
+    Raises Failed when an address is not known or not reached.
+    """
     import torch.distributed as distributed
 
     if not (distributed.is_available() and distributed.is_gloo_available()):
         raise Unsupported("this build of torch has no torch.distributed with gloo, which several ranks need")
-    here = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-    os.environ.update({name: str(value) for name, value in here.items()})
-    if sys.platform == "linux":
+    address = meeting.removeprefix("tcp://") if meeting.startswith("tcp://") else ""
+    here = not address or address.rpartition(":")[0] in HERE
+    if meeting != "env://":
+        local = {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": count}
+        own = {"RANK": rank, "WORLD_SIZE": count, **(local if here else {})}
+        os.environ.update({name: str(value) for name, value in own.items()})
+    if here and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the name of the machine may have no address
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=timedelta(seconds=seconds)
-    )
+    limit = timedelta(seconds=seconds)
+    if not address:
+        distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=count, timeout=limit)
+        return
+    look_up(address)
+    host, _, port = address.rpartition(":")
+    try:
+        # torch may try for twice as long to reach an address.
+        store = distributed.TCPStore(host.strip("[]"), int(port), count, rank == 0, limit / 2)
+    except distributed.DistNetworkError as error:
+        raise Failed(unmet(address, str(error))) from None
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=limit)
 
 
 def parallelize(model: Any, plan: str, source: Source) -> Any:
