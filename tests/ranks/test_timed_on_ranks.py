@@ -72,11 +72,12 @@ def test_what_fails_or_is_wrong_has_no_speed_and_leaves_that_of_one_process(xver
     assert dying["error"] is None
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_the_process_runs_that_it_has(xverify, tmp_path):
     place, file = folder(tmp_path / "net", {"torch": ""}), tmp_path / "result.json"
     words = ("run", place, *TRAIN, *COUNTED, "--json", file)
     assert xverify(*words).code == 0
-    done = xverify(*words, "--effort", "standard", "--max-seconds", 90, "--resume")
+    done = xverify(*words, "--effort", "standard", "--max-seconds", 300, "--resume")
     assert done.code == 0, done.out + done.err
     launches = [[run["launch"] for run in speed["launches"]] for speed in speeds(done, ALONE, "torch:eager")]
     assert launches[0] == launches[1]
