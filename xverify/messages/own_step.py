@@ -112,6 +112,7 @@ class ComputeOwnTruth(Request[OwnTruthComputed]):
     weights: of each step. folder: for the arrays; see replay.own_step.truths. once: whether to perturb once only.
     times: size of the perturbations, as a multiple of float32's.
     lowered: the precision in which matrix products compute, as under autocast; "": as the code asks for.
+    parts: items of each rank, where the batch norms of a rank use its own items; (): they use the whole batch.
     """
 
     weights: tuple[str, ...]
@@ -121,6 +122,7 @@ class ComputeOwnTruth(Request[OwnTruthComputed]):
     once: bool = False
     times: float = 1.0
     lowered: str = ""
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class WriteOwnVariants(Request[tuple[str, ...]]):
     The reply has those of the variants that the optimizers of the step can have. Without any of those asked for, nothing is
     written.
 
-    seed, once, lowered: as in ComputeOwnTruth. variants: see explain.own_variants; (): their own formulas.
+    seed, once, lowered, parts: as in ComputeOwnTruth. variants: see explain.own_variants; (): their own formulas.
     given: the path of a port's watched steps, whose gradients the optimizers are given; "": their own.
     fused_parameters: of the port, see Framework.fused_parameters.
     """
@@ -144,6 +146,7 @@ class WriteOwnVariants(Request[tuple[str, ...]]):
     variants: tuple[str, ...] = ()
     given: str = ""
     fused_parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ class ExplainOwnStep(Request[OwnStepExplained]):
     first: number of the first step that differs. blamed: the weights that differ there.
     optimizer: the one that updates these weights; "" if not known.
     factor: by which their gradients there are multiples of the right ones, mostly; None where they are not, or are not known.
-    variants, given, fused_parameters: as in WriteOwnVariants, of the exact steps.
+    variants, given, fused_parameters, parts: as in WriteOwnVariants, of the exact steps.
     """
 
     weights: tuple[str, ...]
@@ -191,6 +194,7 @@ class ExplainOwnStep(Request[OwnStepExplained]):
     variants: tuple[str, ...] = ()
     given: str = ""
     fused_parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

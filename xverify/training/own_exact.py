@@ -71,13 +71,21 @@ class Beside:
 class ChangedSteps:
     """Makes the exact steps with changed optimizers, each of them once.
 
-    files: the weights before each step. few: whether steps are so long that little is done. lowered: see ComputeOwnTruth.
+    files: the weights before each step. few: whether steps are so long that little is done.
+    lowered, parts: see ComputeOwnTruth.
     """
 
     def __init__(
-        self, process: ReferenceProcess, prepared: Prepared, files: tuple[str, ...], few: bool, lowered: str = ""
+        self,
+        process: ReferenceProcess,
+        prepared: Prepared,
+        files: tuple[str, ...],
+        few: bool,
+        lowered: str = "",
+        parts: tuple[int, ...] = (),
     ) -> None:
-        self.process, self.prepared, self.files, self.few, self.lowered = process, prepared, files, few, lowered
+        self.process, self.prepared, self.files, self.few = process, prepared, files, few
+        self.lowered, self.parts = lowered, parts
         self._written: dict[Path, dict[tuple[str, ...], ExactSteps | None]] = {}  # by the folder of what is changed
 
     def with_variants(self, base: ExactSteps, variants: Sequence[str]) -> Iterator[ExactSteps]:
@@ -140,6 +148,7 @@ class ChangedSteps:
             variants=asked,
             given=exact.given,
             fused_parameters=dict(exact.fused_parameters),
+            parts=self.parts,
         )
         found: tuple[str, ...] = self.process.worker.ask(question)
         return found

@@ -63,6 +63,7 @@ def _question(
         variants=exact.variants,
         given=exact.given,
         fused_parameters=dict(exact.fused_parameters),
+        parts=reference.parts,
     )  # fmt: skip
 
 

@@ -76,8 +76,9 @@ class OwnStepParity(ReferenceSteps):
     def observe(self, learner: Learner) -> OwnObserved:
         """Drive a subject over the reference's weights. The reference's process is not used."""
         self._again.pop(learner.worker.folder, None)
-        for each in (self, *self._lower.values()):
-            each.changed.forget(learner)
+        for each in (self, *self._divided.values()):
+            for some in (each, *each._lower.values()):
+                some.changed.forget(learner)
         timed = self._drive(learner, "timed")
         watched = self._drive(learner, "watched")
         learner.worker.ask(messages.ReleaseMemory())
@@ -99,11 +100,15 @@ class OwnStepParity(ReferenceSteps):
         if self.random:
             check = Check("update", 0, Verdict.INVALID, says=self.random)
             return Error(Verdict.INVALID, self.random), Training(OWN_STEP, checks=(check,))
-        return self._beside(observed)._judge(learner, observed)
+        return self._beside(learner, observed)._judge(learner, observed)
 
-    def _beside(self, observed: OwnObserved) -> OwnStepParity:
-        """The reference's steps beside which a subject is judged: in its precision, where that is lower than float32."""
-        return self.at(lower_than(self.truths[0].products, observed.watched.products))
+    def _beside(self, learner: Learner, observed: OwnObserved) -> OwnStepParity:
+        """The reference's steps beside which a subject is judged.
+
+        They are in its precision, where that is lower than float32, and their batch norms use the items that its own use.
+        """
+        beside = self.apart(learner.ranks.items) if learner.ranks and learner.apart else self
+        return beside.at(lower_than(self.truths[0].products, observed.watched.products))
 
     def _judge(self, learner: Learner, observed: OwnObserved) -> tuple[Error, Training]:
         known = len(self.prepared.shapes)
@@ -131,6 +136,7 @@ class OwnStepParity(ReferenceSteps):
             other_curves=curves[1:],
             other_end_losses=ends[1:],
             ranks=learner.ranks.says() if learner.ranks else "",
+            apart=learner.apart,
         )
         error = training_error(training, distance, coverage)
         updates = [check for check in checks if check.name in ("update", "loss") and check.step == 0]
@@ -146,7 +152,7 @@ class OwnStepParity(ReferenceSteps):
         if self.random or error.verdict.fails:
             return error
         observed = self.observe(learner)
-        checks = self._beside(observed).judge_steps(learner, observed, Coverage(), Distance(), StateCoverage())
+        checks = self._beside(learner, observed).judge_steps(learner, observed, Coverage(), Distance(), StateCoverage())
         broken = next((check for check in checks if check.verdict.fails), None)
         if broken is None:
             return error
@@ -184,7 +190,8 @@ class OwnStepParity(ReferenceSteps):
         """Whether all ranks have made the same step."""
         steps = [learner.of_ranks(_file(learner, what)) for what in ("watched", "timed")]
         files = ([step_file(each, number) for each in of_ranks] for of_ranks in steps)
-        return own_agreement(number, *([*map(npz.OnDisk, each)] for each in files))
+        watched, timed = ([*map(npz.OnDisk, each)] for each in files)
+        return own_agreement(number, watched, timed, bool(learner.apart))
 
     def _judge_step(
         self,

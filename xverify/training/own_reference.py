@@ -19,6 +19,7 @@ from .curve import LONG_STEP, CurveComparison, steps_of_curve, too_long
 from .end_losses import EndLossComparison
 from .free_run import by_own_step
 from .own_exact import ChangedSteps, ExactSteps
+from .ranks import NO_CURVE
 
 STEPS = {"quick": 3, "standard": 6, "rigorous": 12}  # by effort: number of steps that are compared, without --steps
 UPDATES = 2  # compared steps that must change a weight, where steps are short; otherwise one
@@ -49,6 +50,8 @@ class ReferenceSteps:
         self.changed = ChangedSteps(process, prepared, (), False)
         self.lowered = ""  # see ``at``
         self._lower: dict[str, Any] = {}  # by the precision
+        self.parts: tuple[int, ...] = ()  # see ``apart``
+        self._divided: dict[tuple[int, ...], Any] = {}  # by the parts
 
     def prepare(self, curve: bool = True, seconds: float = 0.0, left: float | None = None) -> None:
         """Train the reference, and compute its steps in float64.
@@ -131,6 +134,7 @@ class ReferenceSteps:
             seed=self.request.seed,
             once=once,
             times=times,
+            parts=self.parts,
         )
 
     def at(self: Own, precision: str) -> Own:
@@ -145,7 +149,7 @@ class ReferenceSteps:
 
     def _at(self: Own, precision: str) -> Own:
         lower = copy(self)
-        lower.lowered, lower.exact = precision, ExactSteps(self.space / precision)
+        lower.lowered, lower.exact = precision, ExactSteps(self.exact.folder / precision)
         lower.exact.folder.mkdir(exist_ok=True)
         self.process.phase(f"its own training steps in {precision}, and their noise")
         question = replace(self._truth(lower.exact.folder, once=self.few), lowered=precision)
@@ -153,15 +157,30 @@ class ReferenceSteps:
             lower.truths = self.worker.ask(question).truths
         except Failed:
             return self
-        lower.changed = ChangedSteps(self.process, self.prepared, self.files, self.few, precision)
-        if self.curves.bands:
+        lower.changed = ChangedSteps(self.process, self.prepared, self.files, self.few, precision, self.parts)
+        if self.curves.bands and not self.parts:
             lower.curves = CurveComparison(self.process, self.prepared, by_own_step, precision)
             lower.curves.prepare(max(steps_of_curve(self.request), len(self.files)), _diverges)
         return lower
 
+    def apart(self: Own, parts: tuple[int, ...]) -> Own:
+        """The same with batch norms that use the items of each rank alone; itself for (). parts: items of each rank."""
+        if parts and parts not in self._divided:
+            divided = copy(self)
+            divided.parts, divided.exact = parts, ExactSteps(self.space / f"parts-{'-'.join(map(str, parts))}")
+            divided.exact.folder.mkdir(exist_ok=True)
+            divided._coarse, divided._lower, divided.no_curve = (), {}, NO_CURVE
+            divided.curves = CurveComparison(self.process, self.prepared, by_own_step)
+            divided.changed = ChangedSteps(self.process, self.prepared, self.files, self.few, parts=parts)
+            self.process.phase("its own training steps with the batch norms of each rank apart, and their noise")
+            divided.truths = self.worker.ask(divided._truth(divided.exact.folder, once=self.few)).truths
+            self._divided[parts] = divided
+        found: Own = self._divided.get(parts, self)
+        return found
+
     def more_rounding(self) -> Path:
         """The folder of the same steps with more rounding, which are computed once."""
-        folder = self.space / "coarse"
+        folder = self.exact.folder / "coarse"
         if not self._coarse:
             self.process.phase(f"its own steps with {MORE_ROUNDING:g} times the rounding")
             folder.mkdir(exist_ok=True)

@@ -22,6 +22,7 @@ from ..verdict.findings import StepTruth
 from ..verdict.limits import COHERENT_RHO, UNIT, UNITS
 from ..weights import npz
 from ..weights.canonical import Array
+from ..workload.probe import STATISTICS
 from ..workload.ranks import OF_FILES, Ranks, shard_file
 from .compared import rms
 from .gradients import few
@@ -250,13 +251,15 @@ def _odd(taken: Sequence[Arrays], keys: Sequence[str]) -> int:
     return next((rank for rank, each in enumerate(taken) if not all(same(key, each) for key in keys)), 0)
 
 
-def own_agreement(number: int, watched: Sequence[Arrays], timed: Sequence[Arrays]) -> Check:
+def own_agreement(number: int, watched: Sequence[Arrays], timed: Sequence[Arrays], apart: bool = False) -> Check:
     """Compare the ranks after a step of the model files, bit for bit.
 
     watched, timed: of every rank, see ``messages.own_step.TakeOwnSteps.path``.
+    apart: whether running statistics are those of the items of each rank, and are not compared.
     """
     gradients = [key for key in watched[0] if key.startswith(f"{number}/gradient/")]
-    weights = [key for key in timed[0] if key.startswith(f"{number}/weight/")]
+    left_out = STATISTICS if apart else ()
+    weights = [key for key in timed[0] if key.startswith(f"{number}/weight/") and not key.endswith(left_out)]
     for taken, keys in ((watched, gradients), (timed, weights)):
         for key in keys:
             odd, name = _odd(taken, [key]), key.rpartition("/")[2]

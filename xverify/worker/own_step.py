@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Unsupported
 from ..framework.generators import Draws
 from ..framework.own_mistake import OwnMistake
 from ..framework.own_state import StateReader
@@ -56,10 +55,6 @@ class OwnStepSession(Group):
         self.mode, self.inputs = asked.mode, asked.inputs
         dropout_disabled = state.trained.disable_dropout(state.model)
         apart = state.parallelize()
-        if apart:
-            raise Unsupported(
-                f"the batch norms of each rank use its own items, as no step of one process does: {apart[0]}, {len(apart)} in all"
-            )
         begun = state.clock()
         step, _, _ = self._start(asked.mode)
         state.cases, state.call = [(named_batch(state, batch),) for batch in arrays], step
@@ -74,7 +69,7 @@ class OwnStepSession(Group):
         if not asked.time_input and state.framework.replicas == 1 and self._changed(state.cases[0][0], arrays[0]):
             self._make_batch_in_call(arrays, step)
         second = time_calls(state, 0, 1)[0]
-        return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled))
+        return TrainingPrepared(first, second, asked.optimizer, (), tuple(dropout_disabled), apart)
 
     def _make_batch_in_call(self, arrays: list[tuple[Array, ...]], step: Step) -> None:
         """Let the timed calls make their native batch themselves."""

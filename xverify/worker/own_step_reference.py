@@ -50,7 +50,8 @@ class OwnStepReference(Group):
         """Make the steps in float64, and measure their noise; see float64.own_truth.truths."""
         from ..float64 import own_truth
 
-        steps, folder = self._steps(request.weights, request.inputs, lowered=request.lowered), Path(request.folder)
+        steps = self._steps(request.weights, request.inputs, lowered=request.lowered, parts=request.parts)
+        folder = Path(request.folder)
         repeats = 1 if request.once else own_truth.REPEATS
         draws = Draws(self.state.source.folder)
         found, random = own_truth.truths(steps, folder, request.seed, repeats, draws, request.times)
@@ -70,7 +71,8 @@ class OwnStepReference(Group):
         from ..explain import own_variants
         from ..float64 import own_truth
 
-        steps, folder = self._steps(request.weights, request.inputs, lowered=request.lowered), Path(request.folder)
+        steps = self._steps(request.weights, request.inputs, lowered=request.lowered, parts=request.parts)
+        folder = Path(request.folder)
         repeats = 1 if request.once else own_truth.REPEATS
         given = self._given(steps, request)
         return own_variants.write_variants(steps, folder, request.seed, repeats, request.variants, given)
@@ -79,7 +81,8 @@ class OwnStepReference(Group):
         """Find a known mistake; see explain.own_search."""
         from ..explain import own_mistakes, own_search
 
-        steps, mistakes = self._steps(request.weights, request.inputs), own_mistakes.PLACES[request.place]
+        steps = self._steps(request.weights, request.inputs, parts=request.parts)
+        mistakes = own_mistakes.PLACES[request.place]
         given = self._given(steps, request)
         ports = [self._port(request, request.exact, request.variants, given)]
         if request.variants:
@@ -126,21 +129,24 @@ class OwnStepReference(Group):
 
         return tuple(own_planted.mistakes(self._steps(request.weights, request.inputs), Path(request.exact)))
 
-    def _steps(self, files: Sequence[str], inputs: str, count: int = 0, lowered: str = "") -> Steps:
+    def _steps(
+        self, files: Sequence[str], inputs: str, count: int = 0, lowered: str = "", parts: Sequence[int] = ()
+    ) -> Steps:
         """The reference's steps. files: the weights before each step. inputs: the file of the batches. count: 0: one a file.
 
-        lowered: see ComputeOwnTruth.
+        lowered, parts: see ComputeOwnTruth.
         """
         from ..float64.own_precision import OwnPrecision
         from ..float64.own_step import Steps
 
         batches = [named_batch(self.state, batch) for batch in labelled_batches(self.state, inputs)]
         chosen = [batches[step % len(batches)] for step in range(count or len(files))]
-        steps = Steps(self._code(), files, chosen, self.precision or OwnPrecision())
+        steps = Steps(self._code(parts), files, chosen, self.precision or OwnPrecision())
         return steps.lowered(lowered) if lowered else steps
 
-    def _code(self) -> Code:
-        """The reference's model and step."""
+    def _code(self, parts: Sequence[int]) -> Code:
+        """The reference's model and step. parts: see ComputeOwnTruth."""
+        from ..float64.norms_in_parts import divide_norms
         from ..float64.own_step import Code
 
         state, framework = self.state, self.state.framework
@@ -149,6 +155,8 @@ class OwnStepReference(Group):
             model = framework.build(state.source, state.options, float64=float64)
             framework.disable_dropout(model)
             framework.train(model)
+            if parts:
+                divide_norms(model, parts)
             return model
 
         def start(model: Any) -> tuple[Step, Natives, StateReader]:
