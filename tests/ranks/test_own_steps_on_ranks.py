@@ -34,9 +34,75 @@ def test_reductions_of_an_own_step_are_compared(xverify, tmp_path):
     assert says in done.row("torch-partly:eager")["error"]["reason"]
 
 
-def test_batch_norms_of_an_own_step_are_refused(xverify, tmp_path):
-    norm = "\nclass Normed(Net):\n    def __init__(self):\n        super().__init__()\n        self.norm = nn.BatchNorm1d(12)\n"
-    norm += "\n    def forward(self, x):\n        return super().forward(self.norm(x))\n\nbuild = Normed\n"
+NORMED = """
+
+class Normed(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(12)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+build = Normed
+"""
+
+
+def test_batch_norms_of_an_own_step_use_the_items_of_their_rank(xverify, tmp_path):
+    """The reference does the same: with all items, and with statistics of rank 1, something differs."""
+    of_rank_1 = """
+def train_step(model, optimizer, batch, step=train_step):
+    losses = step(model, optimizer, batch)
+    if distributed.is_initialized():
+        for name, each in model.named_buffers():
+            distributed.broadcast(each, 1)
+    return losses
+"""
+    whole = (
+        NORMED.replace("self.norm(x)", "self.normalised(x)").replace("build = Normed\n", "")
+        + """
+    def normalised(self, x):
+        if not distributed.is_initialized():
+            return self.norm(x)
+        from torch.distributed.nn.functional import all_reduce
+        mean = all_reduce(x.mean(0)) / 2
+        variance = all_reduce((x - mean).square().mean(0)) / 2
+        return (x - mean) / (variance + 1e-5).sqrt() * self.norm.weight + self.norm.bias
+
+build = Normed
+"""
+    )
+    slower = STEP.replace("momentum=0.9", "momentum=0.8")
+    files = {"torch": STEP + NORMED, "torch-first": STEP + NORMED + of_rank_1, "torch-whole": STEP + whole}
+    place = folder(tmp_path / "own", {**files, "torch-slower": slower + NORMED}, GOAL.replace("batch=8", "batch=16"))
+    done = xverify("run", place, *OWN)
+    assert done.code == 1, done.out + done.err
+    training = done.row("torch:eager")["training"]
+    assert done.row("torch:eager")["error"]["verdict"] == "EQUAL"
+    assert training["apart"] == ["norm"]
+    assert {each["name"] for each in training["checks"]} >= {"loss", "gradients", "update", "statistics", "ranks"}
+    differs = {"first": "norm.running_", "whole": "step 0", "slower": "the optimizer behaves as momentum 0.8"}
+    for name, says in differs.items():
+        error = done.row(f"torch-{name}:eager")["error"]
+        assert error["verdict"] == "DIFFERENT", name
+        assert says in error["reason"]
+
+
+def test_batch_norms_of_uneven_parts(xverify, tmp_path):
+    """A loss that is weighed by the items of each rank is right, whose norms use these items; the mean of means is wrong."""
+    weighed = STEP.replace("loss.backward()", "(loss * len(batch['x']) / 12).backward()")
+    files = {"torch": weighed + NORMED, "torch-means": STEP + NORMED}
+    files["torch"] = files["torch"].replace("/ 12)", "* (2 / 24 if distributed.is_initialized() else 1 / 24))")
+    place = folder(tmp_path / "own", files, GOAL.replace("batch=8", "batch=24"))
+    done = xverify("run", place, *OWN, "--shards", "2,1")
+    assert done.code == 1, done.out + done.err
+    assert done.row("torch:eager")["error"]["verdict"] == "EQUAL"
+    assert done.row("torch-means:eager")["error"]["verdict"] == "DIFFERENT"
+
+
+def test_a_batch_norm_of_a_part_of_the_batch_is_refused(xverify, tmp_path):
+    norm = NORMED.replace("self.norm(x)", "torch.cat([self.norm(x[1:]), x[:1]])")
     done = xverify("run", folder(tmp_path / "own", {"torch": STEP + norm}, GOAL), *OWN)
     assert done.code == 3, done.out + done.err
-    assert "the batch norms of each rank use its own items" in done.row("torch:eager")["reason"]
+    assert "that of norm has size 7, and the batch has 8 items" in done.row("torch:eager")["reason"]

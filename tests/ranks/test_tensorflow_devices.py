@@ -241,6 +241,16 @@ def test_optimizers_of_keras_clip_the_gradients_of_each_replica(xverify, folder)
     assert checks(ranks)["gradients"]["verdict"] == "DIFFERENT"
 
 
+def test_batch_norms_of_own_steps_use_the_items_of_their_replica(xverify, folder):
+    norm = NORM.replace("SYNCHRONIZED", "False")
+    place = folder(MODEL + norm + STEP, NET + TORCH_NORM + TORCH_STEP.replace("LIMIT", "1e9"), GOAL)
+    done = xverify("run", place, *TRAIN, *DDP, "--batch", 32)
+    assert done.code == 0, done.out + done.err
+    for subject in ("tensorflow:eager", "tensorflow:graph"):
+        assert checks(done, subject)["update"]["verdict"] == "EQUAL"
+        assert checks(done, subject)["statistics"]["difference"] == "biased variance"
+
+
 def test_an_optimizer_without_variables_is_told(xverify, folder):
     text = MODEL + STEP.replace("    optimizer.build(model.trainable_variables)\n", "")
     done = xverify("run", folder(text, NET + TORCH_STEP.replace("LIMIT", "1e9"), GOAL), *TRAIN, *DDP)

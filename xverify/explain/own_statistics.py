@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from ..float64.layer_kinds import BATCH_NORMS
+from ..float64.norms_in_parts import FIRST_SHARE
 from ..float64.own_step import Optimizers
 from ..float64.replaced import hooked
 from .own_mistake import Case, Mistake, within
@@ -125,6 +126,6 @@ def _keep_variance(norm: Any, _args: Any) -> None:
 
 
 def _take_biased(norm: Any, args: Any, _result: Any) -> None:
-    terms = args[0].numel() // args[0].shape[1]
+    terms = round(args[0].numel() // args[0].shape[1] * getattr(norm, FIRST_SHARE, 1.0))
     share = norm.running_var - (1 - norm.momentum) * norm.old_variance
     norm.running_var = norm.running_var - share / terms  # not in place, because autograd has stored the old tensor

@@ -11,14 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from ..errors import Failed
+from ..errors import Unsupported
 from ..frameworks.torch.ranks import norms_apart
+
+FIRST_SHARE = "first_share"  # attribute of such a norm: of the first part, in the items of the batch
 
 
 def divide_norms(model: nn.Module, items: Sequence[int]) -> None:
     """Let the batch norms of a model compute their statistics of each part in training. items: of each part, in a batch."""
     for name in norms_apart(model):
         norm: Any = model.get_submodule(name)
+        setattr(norm, FIRST_SHARE, items[0] / sum(items))
         norm.forward = partial(_in_parts, name, norm, norm.forward, items)
 
 
@@ -29,8 +32,9 @@ def _in_parts(name: str, norm: Any, forward: Any, items: Sequence[int], x: Tenso
         return output
     unit, rest = divmod(len(x), sum(items))
     if rest:
-        raise Failed(
-            f"the first axis of the input of {name} has size {len(x)}, and is not the {sum(items)} items of the batch"
+        raise Unsupported(
+            f"batch norms of ranks are compared where the first axis of their input is the batch: that of {name} has size {len(x)}, "
+            f"and the batch has {sum(items)} items"
         )
     stops = [unit * each for each in accumulate(items)]
     first, *others = torch.tensor_split(x, stops[:-1])
