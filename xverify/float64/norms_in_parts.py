@@ -33,8 +33,8 @@ def _in_parts(name: str, norm: Any, forward: Any, items: Sequence[int], x: Tenso
     unit, rest = divmod(len(x), sum(items))
     if rest:
         raise Unsupported(
-            f"batch norms of ranks are compared where the first axis of their input is the batch: that of {name} has size {len(x)}, "
-            f"and the batch has {sum(items)} items"
+            f"batch norms of ranks are compared where the first axis of their input is the batch: that of {name} has size {len(x)}"
+            f", and the batch has {sum(items)} items"
         )
     stops = [unit * each for each in accumulate(items)]
     first, *others = torch.tensor_split(x, stops[:-1])
