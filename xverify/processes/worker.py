@@ -178,9 +178,7 @@ class Worker:
                 break
             noise.append(line)
             if len(noise) > MOST_NOISE:
-                raise self._broken(
-                    f"{self.python} prints {shown(noise[0])} instead of starting a worker; see --python"
-                )
+                raise self._broken(f"{self.python} prints {shown(noise[0])} instead of starting a worker; see --python")
         hello = codec.decode_hello(line)
         if hello is None or version != codec.VERSION:
             self.close()
