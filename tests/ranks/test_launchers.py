@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from xverify.engine.stages import subjects_of
 from xverify.errors import Failed, UsageError
 from xverify.messages import lifeline
 from xverify.messages.training import JoinRanks
@@ -69,7 +71,8 @@ def test_machines_get_ranks_in_their_order():
     assert launch("ssh", ("localhost", "me@127.0.0.1"), None, 2).address == ""
     asked, _ = resolve("mlp", ["numpy"], RunSettings(task="train", ranks=4, launcher="torchrun"))
     assert asked.divided.says() == "4 ranks, plan ddp, 8 + 8 + 8 + 8 items, started by torchrun"
-    assert asked.processes == 4
+    assert [each.processes for each in subjects_of(replace(asked, subjects=("torch:eager",)))] == [4]
+    assert asked.no_timing, "the processes of a launcher are not timed"
 
 
 def test_a_free_port_is_found():
@@ -149,7 +152,7 @@ def test_a_rank_that_does_not_see_its_folder_says_so(tmp_path):
     with pytest.raises(
         Failed, match=r"does not see .*/absent: set TMPDIR to a folder on a file system that all machines"
     ):
-        Session().ask(JoinRanks(0, 2, "ddp", "tcp://127.0.0.1:1", 1.0, str(tmp_path / "absent")))
+        Session().ask(JoinRanks(0, 2, "ddp", "tcp://127.0.0.1:1", 1.0, (0.5, 0.5), str(tmp_path / "absent")))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="no poll")

@@ -9,12 +9,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import SyncBatchNorm
 from torch.nn.functional import batch_norm
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import Unsupported
-from ..frameworks.torch.ranks import norms_apart
 
 FIRST_SHARE = "first_share"  # attribute of such a norm: of the first part, in the items of the batch
+
+
+def norms_apart(model: nn.Module) -> list[str]:
+    """The batch norms that use the items of their rank alone."""
+    every = ((name, each) for name, each in model.named_modules() if isinstance(each, _BatchNorm))
+    return [name for name, each in every if not isinstance(each, SyncBatchNorm)]
 
 
 def divide_norms(model: nn.Module, items: Sequence[int]) -> None:

@@ -235,7 +235,8 @@ class Adapter(TrainsOnTorch, Framework):
         barrier()
 
     def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
-        from xverify.frameworks.torch.ranks import norms_apart, parallelize, seeds
+        from xverify.float64.norms_in_parts import norms_apart
+        from xverify.frameworks.torch.ranks import parallelize, seeds
 
         with seeds(plan) as self.seeding:
             self.parallel = parallelize(model, plan, source)

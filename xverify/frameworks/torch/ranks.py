@@ -178,15 +178,3 @@ def _digest(tensor: Any) -> str:
 def _local(tensor: Any) -> Any:
     """What this rank has of a tensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def norms_apart(model: Any) -> list[str]:
-    """The batch norms that use the items of their rank alone."""
-    from torch.nn import SyncBatchNorm
-    from torch.nn.modules.batchnorm import _BatchNorm
-
-    return [
-        name
-        for name, each in model.named_modules()
-        if isinstance(each, _BatchNorm) and not isinstance(each, SyncBatchNorm)
-    ]
