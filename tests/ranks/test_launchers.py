@@ -62,6 +62,10 @@ def test_what_no_run_can_have_is_refused(monkeypatch, tmp_path):
         resolve("mlp", ["numpy"], RunSettings(**asked, launcher="srun"))
     with pytest.raises(UsageError, match="--pin is not supported with --launcher"):
         resolve("mlp", ["numpy"], RunSettings(**asked, launcher="torchrun", pin=(0,)))
+    with pytest.raises(
+        UsageError, match="--warmup says how subjects are timed, and the processes of --launcher are not"
+    ):
+        resolve("mlp", ["numpy"], RunSettings(**asked, launcher="torchrun", warmup=3))
 
 
 def test_machines_get_ranks_in_their_order():

@@ -276,6 +276,10 @@ def _check(asked: RunSettings) -> None:
     given = [each.flag for each in options if each.name in OF_TIMING and getattr(asked, each.name) != each.default]
     if asked.task == "decode" and given:
         raise UsageError(f"{given[0]} says how subjects are timed, and --task decode times nothing: leave it out")
+    if asked.launcher is not None and given:
+        raise UsageError(
+            f"{given[0]} says how subjects are timed, and the processes of --launcher are not: leave it out"
+        )
     if asked.no_timing and given:
         raise UsageError(
             f"{given[0]} says how subjects are timed, and --no-timing that they are not: leave one of them out"
