@@ -17,25 +17,12 @@ from .log import Log
 # Beginnings of the names of the variables that ssh writes into the command, which others can read there. All that this process
 # sets for a worker are among them. Another process gets the other variables, such as passwords, from its own machine.
 CARRIED = (
-    *(
-        "CUDA_",
-        "GLOO_",
-        "NCCL_",
-        "TORCH_",
-        "OMP_",
-        "MKL_",
-        "OPENBLAS_",
-        "KMP_",
-        "MALLOC_",
-        "GLIBC_TUNABLES",
-        "XVERIFY_",
-    ),
-    *("PYTHONPATH", "TMPDIR", "LD_LIBRARY_PATH"),
-)
+    "CUDA_", "GLOO_", "NCCL_", "TORCH_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "MALLOC_", "GLIBC_TUNABLES", "XVERIFY_", "PYTHONPATH",
+    "TMPDIR", "LD_LIBRARY_PATH",
+)  # fmt: skip
 ENDED = re.compile(r"^.*failed \(exitcode: (-?\d+)\)", re.MULTILINE)  # the line with which torchrun begins its report
-SIGNALS = range(
-    129, 193
-)  # exit status of a shell, and of srun, whose process was killed by a signal: 128 and its number
+# Exit status of a shell, and of srun, whose process was killed by a signal: 128 and its number.
+SIGNALS = range(129, 193)
 
 
 @dataclass(frozen=True)

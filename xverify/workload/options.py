@@ -254,7 +254,8 @@ class TrainingSettings:
         parse=_shards, unset="even",
     )  # fmt: skip
     launcher: str | None = option(
-        None, f"what starts the ranks, one of: {', '.join(LAUNCHERS)}; with its own options, e.g. 'ssh -p 2222'; implies --no-timing",
+        None, f"what starts the ranks, one of: {', '.join(LAUNCHERS)}; with its own options, e.g. 'ssh -p 2222'; "
+        "implies --no-timing",
         group=TRAINING, metavar="COMMAND", task="train", unset="this process, on this machine",
     )  # fmt: skip
     hosts: Sequence[str] = option(
