@@ -196,6 +196,11 @@ def test_a_rank_that_never_starts_ends_the_others(xverify, no_ssh, tmp_path):
     assert time.monotonic() - begun < 120
 
 
+def _interruptible():
+    """Let SIGINT end the command, which a shell that runs the tests in the background switches off."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at the variables of processes")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("kind", ["torchrun", "ssh"])
@@ -208,7 +213,7 @@ def test_no_process_stays_when_the_command_ends(tmp_path, request, kind, number)
     with (tmp_path / "said").open("wb") as said:
         command = subprocess.Popen(
             [sys.executable, "-m", "xverify", *asked], env={**os.environ, "TMPDIR": str(temporary)}, stderr=said, stdout=said,
-            cwd=Path(__file__).parents[2], start_new_session=True,
+            cwd=Path(__file__).parents[2], start_new_session=True, preexec_fn=_interruptible,
         )  # fmt: skip
         try:
             deadline = time.monotonic() + 120
