@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ..errors import Unsupported
 from .runner import Runner, Source
 
+MEETING = "waiting for the other ranks before a clock starts"  # in the error of a rank to which the others do not come
 PARALLELIZE = "parallelize"  # function of a model file: (model, mesh) -> the model that a rank trains
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import Crashed, Failed, SubjectError, TimedOut
-from ..framework.ranks import RunsOnRanks
+from ..framework.ranks import MEETING, RunsOnRanks
 from ..framework.runner import Runner
 from ..messages import Capture, Started, Warm, Warmed
 from ..messages.codec import ReplyType, Request
@@ -194,8 +194,11 @@ class RankedWorker(Worker):
             hint = "; the ranks call other collective operations, or give one tensors of other sizes"
             text = str(errors[own[0]])
             return type(errors[own[0]])(f"rank {own[0]}: {text}{hint if UNLIKE in text else ''}")
-        here = f"rank {waited[0]} waited {self.waits:g} s" if waited else ""
         absent = [rank for rank in range(self.ranks.count) if rank not in errors]
+        before = [rank for rank in waited if MEETING in str(errors[rank])]
+        if 0 < len(before) < len(waited):  # they have passed what the others wait for
+            absent, waited = [*absent, *before], [rank for rank in waited if rank not in before]
+        here = f"rank {waited[0]} waited {self.waits:g} s" if waited else ""
         if waited and late:
             return TimedOut(f"rank {late[0]} did not answer: {here} for it in a collective operation")
         if waited and absent:

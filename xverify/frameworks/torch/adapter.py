@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from xverify.errors import Unsupported
+from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Activations, Array, Framework, Names, OpenAxes, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
 from xverify.framework.checkpoint import Checkpoint
@@ -19,7 +19,7 @@ from xverify.framework.outline import Outlined
 from xverify.framework.own_mistake import OwnMistake
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
-from xverify.framework.ranks import DropoutsDrawn
+from xverify.framework.ranks import MEETING, DropoutsDrawn
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks.torch.base import TrainsOnTorch, channels_last
 from xverify.frameworks.torch.mixed import MixedLearner
@@ -232,7 +232,10 @@ class Adapter(TrainsOnTorch, Framework):
     def meet(self) -> None:
         from torch.distributed import barrier
 
-        barrier()
+        try:
+            barrier()
+        except RuntimeError as error:
+            raise Failed(f"{MEETING}: {error}") from error
 
     def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
         from xverify.float64.norms_in_parts import norms_apart
