@@ -18,7 +18,7 @@ from xverify.framework.runner import Source
 from xverify.workload.launch import HERE, look_up, unmet
 from xverify.workload.ranks import OF_FILES
 
-SEED = 0
+SEED = 0  # of the ranks that draw the same random numbers
 
 
 def join(rank: int, count: int, meeting: str, seconds: float) -> None:
@@ -133,18 +133,18 @@ def draw_dropouts(
     calls = Counter[str]()
 
     def watch(layer: Any, given: tuple[Any, ...], output: Any) -> None:
-        name, x = layers[layer], _local(given[0])
+        name, (start, of_input) = layers[layer], begun.pop(layer)
         after = torch.get_rng_state()
-        torch.set_rng_state(starts[layer])
-        dropped = layer.forward(torch.ones_like(x)) == 0
+        torch.set_rng_state(start)
+        dropped = layer.forward(torch.ones_like(_local(given[0]))) == 0
         torch.set_rng_state(after)
-        drawn[-1].append(DropoutDrawn(name, calls[name], _digest(x), _digest(dropped), int(dropped.sum())))
+        drawn[-1].append(DropoutDrawn(name, calls[name], of_input, _digest(dropped), int(dropped.sum())))
         calls[name] += 1
 
     def begin(layer: Any, given: tuple[Any, ...]) -> None:
-        starts[layer] = torch.get_rng_state()
+        begun[layer] = torch.get_rng_state(), _digest(_local(given[0]))  # a layer may work in place
 
-    starts: dict[Any, Any] = {}
+    begun: dict[Any, tuple[Any, str]] = {}
     modes = {layer: layer.training for layer in layers}
     hooks = [
         each
@@ -172,7 +172,8 @@ def draw_dropouts(
 
 
 def _digest(tensor: Any) -> str:
-    return hashlib.sha256(f"{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes()).hexdigest()
+    """A digest of the shape and the values. NumPy has no bfloat16, and float32 holds all its values."""
+    return hashlib.sha256(f"{tuple(tensor.shape)}".encode() + tensor.float().numpy().tobytes()).hexdigest()
 
 
 def _local(tensor: Any) -> Any:

@@ -24,7 +24,7 @@ class Net(nn.Module):
         self.fc1 = nn.Linear(12, 32)
         self.inner = Dropout(0.5)
         self.fc2 = nn.Linear(32, 16)
-        self.outer = nn.Dropout(0.5)
+        self.outer = nn.Dropout(0.5, inplace=True)
         self.fc3 = nn.Linear(16, 5)
 
     def forward(self, x):
