@@ -70,6 +70,21 @@ FAILURES = {
     ),
 }
 
+# A model of NET with a batch norm.
+NORMED = """
+
+class Normed(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(12)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+build = Normed
+"""
+
 # A train_step for a model of NET with the targets of GOAL, and what stands behind it when its ranks reduce by hand.
 STEP = """
 def train_state(model):

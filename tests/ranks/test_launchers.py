@@ -24,14 +24,14 @@ from xverify.worker.session import Session
 from xverify.workload.launch import Launch, launch, unmet
 from xverify.workload.options import RunSettings
 
-WORKER = ("/opt/python", "-c", "import sys; print('a b')")
+WORKER = ("python3", "-c", "import sys; print('a b')")
 VARIABLES = {"OMP_NUM_THREADS": "1", "TMPDIR": "/shared/a b", "MY_PASSWORD": "secret", "HF_TOKEN": "secret"}
 REFUSED = [
     ((None, ("node1",), None, 2), "--hosts belongs to --launcher"),
     ((None, (), "node1:1", 2), "--rendezvous belongs to --launcher"),
     (("torchrun", (), None, None), "--launcher belongs to --ranks"),
     (("mpirun", (), None, 2), "write torchrun, srun or ssh"),
-    (("/opt/torchrun", (), None, 2), "write torchrun, srun or ssh"),
+    (("bin/torchrun", (), None, 2), "write torchrun, srun or ssh"),
     (("", (), None, 2), "write torchrun, srun or ssh"),
     (("ssh -i 'key", ("node1",), None, 2), "no closing quotation"),
     (("ssh", (), None, 2), "needs the machines: name them with --hosts"),

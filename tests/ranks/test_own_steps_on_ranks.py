@@ -1,7 +1,7 @@
 """A train_step of the model file on several ranks: right steps are EQUAL, and ranks that do not agree are named."""
 
 import pytest
-from helpers.rankmodels import BY_HAND, GOAL, STEP, folder
+from helpers.rankmodels import BY_HAND, GOAL, NORMED, STEP, folder
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -32,21 +32,6 @@ def test_reductions_of_an_own_step_are_compared(xverify, tmp_path):
         assert done.row(f"{name}:eager")["error"]["verdict"] == "DIFFERENT", name
     says = "rank 1: the gradient of fc2.bias that an optimizer is given differs from rank 0's: it was not reduced"
     assert says in done.row("torch-partly:eager")["error"]["reason"]
-
-
-NORMED = """
-
-class Normed(Net):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(12)
-
-    def forward(self, x):
-        return super().forward(self.norm(x))
-
-
-build = Normed
-"""
 
 
 def test_batch_norms_of_an_own_step_use_the_items_of_their_rank(xverify, tmp_path):

@@ -1,7 +1,7 @@
 """Devices of TensorFlow as ranks, through the command line: right ways are EQUAL, and mistakes are found and named."""
 
 import pytest
-from helpers.rankmodels import NET, SPEC
+from helpers.rankmodels import GOAL, NET, NORMED, SPEC
 
 pytest.importorskip("torch")
 pytest.importorskip("tensorflow")
@@ -122,19 +122,6 @@ def test_a_mean_of_means_over_uneven_parts_is_named(xverify, folder):
         assert "it is the mean of the ranks' gradients, which are means over 6 and 2 items" in says
 
 
-TORCH_NORM = """
-
-class Normed(Net):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(12)
-
-    def forward(self, x):
-        return super().forward(self.norm(x))
-
-
-build = Normed
-"""
 NORM = """
 
 class Normed(Net):
@@ -152,7 +139,7 @@ build = Normed
 
 @pytest.mark.parametrize("synchronized", [False, True])
 def test_batch_norms_use_the_items_of_their_replica(xverify, folder, synchronized):
-    place = folder(MODEL + NORM.replace("SYNCHRONIZED", str(synchronized)), NET + TORCH_NORM)
+    place = folder(MODEL + NORM.replace("SYNCHRONIZED", str(synchronized)), NET + NORMED)
     done = xverify("run", place, *TRAIN, *DDP, "--batch", 32)
     assert done.code == 0, done.out + done.err
     for subject in ("tensorflow:eager", "tensorflow:graph"):
@@ -165,7 +152,6 @@ def test_batch_norms_use_the_items_of_their_replica(xverify, folder, synchronize
     assert not synchronized or "which are not synchronised" in done.row("tensorflow:eager")["reason"]
 
 
-GOAL = SPEC.replace("batch=8,", 'batch=8, targets={"goal": TensorSpec(("N", 5))},')
 TORCH_STEP = """
 def train_state(model):
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -243,7 +229,7 @@ def test_optimizers_of_keras_clip_the_gradients_of_each_replica(xverify, folder)
 
 def test_batch_norms_of_own_steps_use_the_items_of_their_replica(xverify, folder):
     norm = NORM.replace("SYNCHRONIZED", "False")
-    place = folder(MODEL + norm + STEP, NET + TORCH_NORM + TORCH_STEP.replace("LIMIT", "1e9"), GOAL)
+    place = folder(MODEL + norm + STEP, NET + NORMED + TORCH_STEP.replace("LIMIT", "1e9"), GOAL)
     done = xverify("run", place, *TRAIN, *DDP, "--batch", 32)
     assert done.code == 0, done.out + done.err
     for subject in ("tensorflow:eager", "tensorflow:graph"):
