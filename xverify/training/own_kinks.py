@@ -52,8 +52,9 @@ def _change(name: str) -> str:
 
 
 def _shows(name: str, coarse: Sequence[Arrays], fine: Sequence[Arrays]) -> bool:
-    """Whether the noise of any step shows a kink in this array."""
-    return any(rms(more[name]) > GROWTH * rms(less[name]) for more, less in zip(coarse, fine))
+    """Whether the noise of any step shows a kink in this array. An optimizer may make its state in a later step than the first."""
+    made = ((more[name], less[name]) for more, less in zip(coarse, fine) if name in more and name in less)
+    return any(rms(more) > GROWTH * rms(less) for more, less in made)
 
 
 def _beside(weight: Weight, noise: Arrays) -> Compared | None:
