@@ -1,7 +1,7 @@
 """Training on several ranks through the command line: right ways are EQUAL, and ranks that fail are rows."""
 
 import pytest
-from helpers.rankmodels import AVERAGED, BREAKING, FAILURES, folder
+from helpers.rankmodels import AVERAGED, BREAKING, FAILURES, NORMED, folder
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -82,3 +82,50 @@ def test_the_gpt_of_the_zoo_trains_equally(xverify, plan):
     )
     assert done.code == 0, done.out + done.err
     assert verdict(done) == "EQUAL"
+
+
+BEGUN = """
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+
+def parallelize(model, mesh):
+    rank, count = mesh.get_local_rank(), mesh.size()
+    {}
+"""
+BEGIN_ALIKE = {
+    "ddp": "nn.init.normal_(model.fc1.weight); model.norm.running_mean += rank; return DistributedDataParallel(model)",
+    "seeded": "torch.manual_seed(3); [each.reset_parameters() for each in (model.fc1, model.fc2)]; "
+    "return reduced(model, average, NAMES)",
+    "drawn-in-parts": "fully_shard(model, mesh=mesh); [nn.init.normal_(each) for each in model.parameters()]; return model",
+    "broadcast": "model.fc2.reset_parameters(); [distributed.broadcast(each.data, 0) for each in model.fc2.parameters()]; "
+    "return reduced(model, average, NAMES)",
+}
+BEGIN_APART = {
+    "drawn": (
+        "model.fc1.reset_parameters(); return reduced(model, average, NAMES)",
+        "parallelize: fc1.weight, fc1.bias: broadcast",
+    ),
+    "not-synchronised": (
+        "model.fc2.bias.data += 1e-3 * rank; return DistributedDataParallel(model, init_sync=False)",
+        "the weights of rank 1 differ from those of rank 0 after parallelize: fc2.bias",
+    ),
+    "statistics": ("model.norm.running_var *= 1 + rank; return reduced(model, average, NAMES)", "parallelize: norm.running_var"),
+    "part": (
+        "model.fc1.weight.data *= 1 + rank; return fully_shard(model, mesh=mesh)",
+        "after parallelize, rank 1 has other values of its part of fc1.weight, and rank 0 has those that it was given",
+    ),
+}  # fmt: skip
+
+
+def test_ranks_begin_with_the_same_weights(xverify, tmp_path):
+    names = "\nNAMES = [name for name, _ in Normed().named_parameters()]\n"
+    texts = BEGIN_ALIKE | {name: text for name, (text, _) in BEGIN_APART.items()}
+    files = {f"torch-{name}": NORMED + names + BEGUN.format(text) for name, text in texts.items()}
+    files["torch"] = NORMED + names + AVERAGED.replace("average", "average, NAMES")
+    done = xverify("run", folder(tmp_path / "begun", files), *TRAIN, "--ranks", 2, "--plan", "own", "--timeout", 60)
+    assert done.code == 1, done.out + done.err
+    assert {name: verdict(done, f"torch-{name}:eager") for name in BEGIN_ALIKE} == dict.fromkeys(BEGIN_ALIKE, "EQUAL")
+    for name, (_, says) in BEGIN_APART.items():
+        error = done.row(f"torch-{name}:eager")["error"]
+        assert (error["verdict"], says in error["reason"]) == ("INVALID", True), (name, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ..errors import Unsupported
@@ -35,6 +35,18 @@ class DropoutsDrawn:
 
     one_seed: tuple[DropoutDrawn, ...] = ()
     own_seed: tuple[DropoutDrawn, ...] = ()
+
+
+@dataclass(frozen=True)
+class WeightsHeld:
+    """The weights of a rank before the first step.
+
+    whole: name -> digest of a weight that every rank has as a whole. changed: name -> whether the part that the rank has of a
+        divided weight is no longer that of the weights that it was given; a rank without a value of it leaves it out.
+    """
+
+    whole: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, bool] = field(default_factory=dict)
 
 
 class RunsOnRanks(Runner):
@@ -72,6 +84,10 @@ class RunsOnRanks(Runner):
         Raises Failed when the model file has no function for the plan, or returns another model from it.
         """
         raise Unsupported(f"xverify trains with {self.name} in one process only")
+
+    def weights_held(self, model: Any) -> WeightsHeld:
+        """What this rank has of the weights after ``parallelize``, by the framework's own names."""
+        return WeightsHeld()
 
     def dropout_rates(self, model: Any) -> Mapping[str, float]:
         """The dropout layers that drop values -> their rates, before dropout is disabled."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..framework.capture import LayerCall
 from ..framework.dropout import DropoutCall, DropoutLayer
-from ..framework.ranks import DropoutsDrawn
+from ..framework.ranks import DropoutsDrawn, WeightsHeld
 from ..verdict.findings import ReplayReport, StepTruth
 from ..workload.losses import Objective
 from ..workload.optimizers import Optimizer
@@ -51,6 +51,11 @@ class JoinRanks(Request[None]):
 @dataclass(frozen=True)
 class DrawDropouts(Request[DropoutsDrawn]):
     """Say what the dropout layers of this rank drew when training was prepared."""
+
+
+@dataclass(frozen=True)
+class ListWeightsHeld(Request[WeightsHeld]):
+    """Say what this rank had of the weights when training was prepared."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from .own_step import (
     wrong_losses,
 )
 from .precision_checks import FLOAT32, judge_products, lower_than
-from .ranks import own_agreement
+from .ranks import own_agreement, rank_weights
 from .step import Distance
 
 RANDOM = "its train_step is random: two runs from one state differ in {} by {:.2g}. {}"
@@ -112,7 +112,7 @@ class OwnStepParity(ReferenceSteps):
 
     def _judge(self, learner: Learner, observed: OwnObserved) -> tuple[Error, Training]:
         known = len(self.prepared.shapes)
-        checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known)]
+        checks = [rank_weights(learner, known)]
         coverage, distance, state = Coverage(), Distance(), StateCoverage()
         checks += judge_products(self.truths[0].products, observed.watched.products, self.lowered)
         checks += self.judge_steps(learner, observed, coverage, distance, state)

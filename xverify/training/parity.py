@@ -55,7 +55,7 @@ from .learner import Learner, Observed
 from .precision_checks import judge_layers, judge_mixed
 from .rank_dropout import rank_dropout
 from .rank_layers import layers_of
-from .ranks import NO_CURVE, RankedStep, RankTruths, apart
+from .ranks import NO_CURVE, RankedStep, RankTruths, apart, rank_weights
 from .recipe_checks import judge_recipe
 from .step import Distance, Step
 
@@ -161,8 +161,8 @@ class TrainingParity:
         by_layer, layers = ((), None) if learner.in_parts else self._judge_layers(learner, observed.captured)
         local = Local.of(by_layer, learner.optimizer.recipe.is_mixed)
         known = len(self.prepared.shapes)
-        # Subjects with other weights are not judged here, so the check of the weights has passed.
-        checks = [Check("weights", 0, Verdict.EQUAL, compared=known, known=known), *by_layer]
+        # Subjects with other weights are not judged here; ranks may have other ones among themselves.
+        checks = [rank_weights(learner, known), *by_layer]
         coverage, distance = Coverage(), Distance()
         for index in range(len(self.states)):
             taken = self._step(learner, index) if index else observed.step

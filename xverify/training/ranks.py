@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
-from ..messages.training import TrainingTruth
+from ..messages.training import ListWeightsHeld, TrainingTruth
 from ..processes.worker import Worker
 from ..results.records import Check
 from ..results.verdicts import Verdict
@@ -240,6 +241,38 @@ class RankedStep:
             f"it is the right one divided by {count}: it is divided by the number of ranks once too often, or is not summed",
             right / count, floor / count,
         )  # fmt: skip
+
+
+def rank_weights(learner: Learner, known: int) -> Check:
+    """The check of the weights with which training begins: those of all ranks, before a step is given the reference's.
+
+    known: number of the weights of the model.
+    """
+    held = learner.ask_each(ListWeightsHeld()) if learner.in_parts else []
+    says = weights_apart([each.whole for each in held], [each.changed for each in held])
+    verdict = Verdict.INVALID if says else Verdict.EQUAL
+    return Check("weights", 0, verdict, says=says, compared=known, known=known)
+
+
+def weights_apart(whole: Sequence[Mapping[str, str]], changed: Sequence[Mapping[str, bool]]) -> str:
+    """Which weights the ranks do not have in common; "" where all is right. whole, changed: of each rank, see WeightsHeld."""
+    for every, words in (
+        (whole, "the weights of rank {1} differ from those of rank {0} after parallelize: {2}: broadcast them"),
+        (
+            changed,
+            "after parallelize, rank {1} has other values of its part of {2}, and rank {0} has those that it was given",
+        ),
+    ):
+        names = dict.fromkeys(name for each in every for name in each)
+        for one, two in combinations(range(len(every)), 2):
+            if odd := [
+                name
+                for name in names
+                if name in every[one] and every[two].get(name, every[one][name]) != every[one][name]
+            ]:
+                pair = (two, one) if every is changed and every[one][odd[0]] else (one, two)
+                return words.format(*pair, few(odd))
+    return ""
 
 
 def _odd(taken: Sequence[Arrays], keys: Sequence[str]) -> int:

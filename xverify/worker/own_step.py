@@ -57,6 +57,7 @@ class OwnStepSession(Group):
         apart = state.parallelize()
         begun = state.clock()
         step, _, _ = self._start(asked.mode)
+        state.note_held()  # after train_state, which may broadcast them
         state.cases, state.call = [(named_batch(state, batch),) for batch in arrays], step
         state.blocking = state.framework.steps_block
         if asked.time_input:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import Failed, Unsupported
 from ..framework.adapter import Framework
+from ..framework.ranks import WeightsHeld
 from ..framework.runner import Runner, Source
 from ..framework.structures import is_tensor, named_outputs
 from ..messages import InputSize, Json
@@ -47,7 +48,7 @@ class State:
     call: the callable that is timed; ``Prepare`` or ``PrepareTraining`` makes it. blocking: whether it returns computed outputs.
     cases: the arguments of each input case.
     context: the context manager of every timed call.
-    plan: by which several processes train the model; "" in a process that trains alone.
+    plan: by which several processes train the model; "" in a process that trains alone. held: what this one has of the weights.
     replay_models: see ``replayed_models``; their type is not named here, because its module imports torch.
     """
 
@@ -73,6 +74,7 @@ class State:
     cases: list[tuple[Any, ...]] = field(default_factory=list)
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
     plan: str = ""
+    held: WeightsHeld = field(default_factory=WeightsHeld)
     replay_models: dict[bool, Any] = field(default_factory=dict)
 
     @property
@@ -92,6 +94,17 @@ class State:
     def parallelize(self) -> tuple[str, ...]:
         """Prepare the model for training on several ranks, where there are any; see framework.ranks."""
         return tuple(self.framework.parallelize(self.model, self.plan, self.source)) if self.plan else ()
+
+    def note_held(self) -> None:
+        """Note what this rank has of the weights, before a step is given those of the reference."""
+        if self.plan:
+            found = self.framework.weights_held(self.model)
+            self.held = WeightsHeld(
+                *(
+                    {self.canonical_names[own]: each for own, each in some.items()}
+                    for some in (found.whole, found.changed)
+                )
+            )
 
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""

@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import Failed, Unsupported
 from ..framework import dropout
 from ..framework.capture import LOWER, TrainingRecorder
-from ..framework.ranks import DropoutsDrawn
+from ..framework.ranks import DropoutsDrawn, WeightsHeld
 from ..framework.training import Training
 from ..messages import training as messages
 from ..messages.training import (
@@ -109,6 +109,7 @@ class TrainingSession(Group):
 
             IN_MODEL[request.plant](each for parts in framework.layers(state.model).values() for each in parts)
         apart = state.parallelize()
+        state.note_held()
         optimizer = self._optimizer(request.optimizer)
         framework.set_up(replace(framework.setup, precision=optimizer.recipe.precision))
         start = state.clock()
@@ -285,6 +286,10 @@ class TrainingSession(Group):
     def draw_dropouts(self, request: messages.DrawDropouts) -> DropoutsDrawn:
         """What the dropout layers of this rank drew when training was prepared."""
         return self.drawn
+
+    def weights_held(self, request: messages.ListWeightsHeld) -> WeightsHeld:
+        """What this rank had of the weights when training was prepared."""
+        return self.state.held
 
     def masked_pass(self, request: messages.MaskedPass) -> float:
         """Make one forward and backward pass with given dropout masks."""

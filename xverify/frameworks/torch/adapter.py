@@ -19,7 +19,7 @@ from xverify.framework.outline import Outlined
 from xverify.framework.own_mistake import OwnMistake
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
-from xverify.framework.ranks import MEETING, DropoutsDrawn
+from xverify.framework.ranks import MEETING, DropoutsDrawn, WeightsHeld
 from xverify.framework.training import BackwardPass, Batch, Training
 from xverify.frameworks.torch.base import TrainsOnTorch, channels_last
 from xverify.frameworks.torch.mixed import MixedLearner
@@ -27,7 +27,7 @@ from xverify.frameworks.torch.torchvision import declare_torchvision_ops
 from xverify.frameworks.torch.training import Learner, by_name
 from xverify.weights import torch as weights
 from xverify.workload.optimizers import Optimizer
-from xverify.workload.ranks import PLANS
+from xverify.workload.ranks import OF_FILES, PLANS
 from xverify.workload.spec import ModelFolder
 
 
@@ -80,6 +80,7 @@ class Adapter(TrainsOnTorch, Framework):
 
     parallel: Any = None  # what ``parallelize`` made
     seeding: Any = None  # see ranks.Seeding
+    given: Any = None  # the weights before ``parallelize`` of a model file, until the ranks are compared
 
     def __init__(self, threads: int, device: str) -> None:
         import torch
@@ -239,11 +240,18 @@ class Adapter(TrainsOnTorch, Framework):
 
     def parallelize(self, model: Any, plan: str, source: Source) -> list[str]:
         from xverify.float64.norms_in_parts import norms_apart
-        from xverify.frameworks.torch.ranks import parallelize, seeds
+        from xverify.frameworks.torch.ranks import loaded, parallelize, seeds
 
+        self.given = {name: each.clone() for name, each in loaded(model).items()} if plan in OF_FILES else {}
         with seeds(plan) as self.seeding:
             self.parallel = parallelize(model, plan, source)
         return norms_apart(model) if plan != "tp" else []
+
+    def weights_held(self, model: Any) -> WeightsHeld:
+        from xverify.frameworks.torch.ranks import weights_held
+
+        given, self.given = self.given, None
+        return weights_held(model, given) if given else WeightsHeld()
 
     def dropout_rates(self, model: Any) -> Mapping[str, float]:
         return {name: layer.p for name, layer in self.dropouts(model).items() if layer.p}

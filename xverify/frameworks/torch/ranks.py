@@ -13,8 +13,9 @@ from datetime import timedelta
 from typing import Any
 
 from xverify.errors import Failed, Unsupported, with_article
-from xverify.framework.ranks import PARALLELIZE, DropoutDrawn, DropoutsDrawn
+from xverify.framework.ranks import PARALLELIZE, DropoutDrawn, DropoutsDrawn, WeightsHeld
 from xverify.framework.runner import Source
+from xverify.weights.torch import divided_as
 from xverify.workload.launch import HERE, look_up, unmet
 from xverify.workload.ranks import OF_FILES
 
@@ -117,6 +118,27 @@ def seeds(plan: str) -> Iterator[Seeding]:
     before, seeding = torch.get_rng_state(), Seeding()
     yield seeding
     seeding.of_file = not torch.equal(before, torch.get_rng_state())
+
+
+def loaded(model: Any) -> dict[str, Any]:
+    """The weights and running statistics of a model, which every step is given anew; see weights.torch.OfModel."""
+    return {name: each.detach() for name, each in model.state_dict().items() if each.is_floating_point()}
+
+
+def weights_held(model: Any, given: Mapping[str, Any]) -> WeightsHeld:
+    """What this rank has of the weights. given: a copy of ``loaded`` before ``parallelize``."""
+    import torch
+
+    held = WeightsHeld()
+    for name, tensor in loaded(model).items():
+        own, placements = _local(tensor), getattr(tensor, "placements", ())
+        if any(each.is_partial() for each in placements) or name not in given or not own.numel():
+            continue
+        if all(each.is_replicate() for each in placements):
+            held.whole[name] = _digest(own)
+        elif (part := divided_as(given[name], tensor).to_local()).shape == own.shape:
+            held.changed[name] = not torch.equal(part, own)
+    return held
 
 
 def draw_dropouts(
