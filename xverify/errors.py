@@ -11,6 +11,7 @@ XverifyError                 one clear line for the user: what, where, both valu
     │   ├── NotInstalled     status "not-installed"
     │   ├── Unsupported      status "unsupported"
     │   └── Failed           status "failed": the framework or the model raised an exception
+    │       └── OtherWeights status "other-weights", of no row: a verdict says it
     ├── Crashed              status "crashed": the process ended or broke the protocol
     └── TimedOut             status "timeout"
 """
@@ -105,6 +106,12 @@ class Failed(Refused):
     """The framework or the model raised an exception."""
 
     status = "failed"
+
+
+class OtherWeights(Failed):
+    """What computed had other weights than those that it is given, so that nothing can be compared: its row is INVALID."""
+
+    status = "other-weights"
 
 
 class Crashed(SubjectError):

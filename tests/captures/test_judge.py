@@ -46,7 +46,7 @@ x = np.random.default_rng(0).standard_normal((7, 3, 8, 8)).astype("float32")
 with xverify_recorder.Recording({path!r}, model, {settings}) as recording:
     for _ in range(2):
         recording.call(x[{items}])
-        x = x + 1
+        x = x + {step}
 """
 TF32 = """
 def rounded(t):
@@ -83,8 +83,8 @@ def recorded(here, xverify):
     """A function that records the net in a process without xverify. Returns the name of the capture."""
     assert xverify("judge", "--recorder", RECORDER).code == 0
 
-    def record(path="run.safetensors", change="", settings="keep_weights=True", items=":"):
-        text = RECORD.format(path=path, change=change, settings=settings, items=items)
+    def record(path="run.safetensors", change="", settings="keep_weights=True", items=":", step=1):
+        text = RECORD.format(path=path, change=change, settings=settings, items=items, step=step)
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=here)
         assert done.returncode == 0, done.stderr
         return path
@@ -125,6 +125,64 @@ def test_a_fault_of_the_recorded_model_is_found_at_its_place(recorded, xverify, 
     assert says in done.out
 
 
+# From the second call on, a layer has other values where its output does not show them, as below zero before a ReLU.
+LATER = """
+class Later:
+    calls, forward = 0, model.{layer}.forward
+    def __call__(self, x):
+        self.calls += 1
+        y = self.forward(x)
+        return y * (1 + {share} * (y < 0)) if self.calls % {every} == 0 else y
+model.{layer}.forward = Later()
+"""
+ACTIVATED = NET.replace("nn.Linear(8, 5)", "nn.Linear(8, 5); self.act = nn.ReLU()").replace("torch.relu", "self.act")
+LOOP = """
+class Loop(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 3, 3, padding=1), nn.Linear(3, 5)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.relu(self.conv(x)) + 0.1 * x
+        return self.head(x.mean((2, 3)))
+
+def build():
+    torch.manual_seed(1)
+    return Loop().eval()
+"""
+
+
+@pytest.mark.parametrize(
+    ("net", "change", "same", "says"),
+    [
+        (NET, LATER.format(share=0.5, every=2, layer="bn"), False, "bn differs first"),
+        (NET, LATER.format(share=0.1, every=2, layer="head"), True, "head: "),
+        (
+            ACTIVATED,
+            "model.bn.register_forward_hook(lambda m, x, y: y - (y < 0) * len(recording.cases))",
+            False,
+            "the input of `act`",
+        ),
+        (
+            NET + LOOP,
+            LATER.format(share=0.5, every=5, layer="conv"),
+            False,
+            "conv differs first",
+        ),  # the second call in the second case
+        (NET, "", True, ""),
+        (NET + LOOP, "", False, ""),
+    ],
+)
+def test_every_call_of_a_layer_is_judged_in_every_recorded_call(here, recorded, xverify, net, change, same, says):
+    (here / "net.py").write_text(net)
+    done, _, row = judged(xverify, recorded(change=change, step=0 if same else 1))
+    right = not change
+    assert (done.code, row["error"]["verdict"] in ("IDENTICAL", "EQUAL")) == (int(not right), right), done.out
+    assert row["error"]["layers"]["cases"] == [0, 1]
+    assert says in (row["error"]["reason"] or ""), done.out
+
+
 def test_products_in_tf32_are_recognised_and_not_accused(recorded, xverify):
     done, _, row = judged(xverify, recorded(change=TF32))
     assert (done.code, row["error"]["verdict"]) == (0, "DRIFT")
@@ -144,8 +202,8 @@ def test_the_ranks_of_one_batch_are_joined_in_any_order(recorded, xverify):
 def test_other_weights_are_named(recorded, xverify):
     capture = recorded(change="model.head.bias.data += 1", settings="")
     done, _, row = judged(xverify, capture, weights="own")
-    assert (done.code, row["status"]) == (3, "failed")
-    assert "the capture was made with other weights: 1 of 8 differ, head.bias" in row["reason"]
+    assert (done.code, row["error"]["verdict"], row["error"]["tensors"]) == (1, "INVALID", [])
+    assert "the capture was made with other weights: 1 of 8 differ, head.bias" in row["error"]["reason"]
 
 
 def test_a_model_in_lower_precision_is_unsupported(recorded, xverify):
@@ -172,7 +230,7 @@ def test_without_layers_the_outputs_are_compared(recorded, xverify):
 
 @pytest.mark.parametrize(("factor", "code", "verdict"), [(1.0, 0, "IDENTICAL"), (1.001, 1, "DIFFERENT")])
 def test_a_function_without_weights_is_judged_and_its_tapped_layers_too(here, recorded, xverify, factor, code, verdict):
-    text = RECORD.format(path="unused.safetensors", change=FUNCTION.format(factor=factor), settings="", items=":")
+    text = RECORD.format(path="unused.safetensors", change=FUNCTION.format(factor=factor), settings="", items=":", step=1)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=here)
     assert done.returncode == 0, done.stderr
     done, _, row = judged(xverify, "function.safetensors", weights="own")
@@ -286,7 +344,7 @@ def test_the_recorder_takes_no_file_of_the_user(here, xverify):
 
 
 def test_a_recording_that_fails_leaves_no_file_behind(here, recorded):
-    text = RECORD.format(path="failed.safetensors", change="", settings="", items=":, :2")
+    text = RECORD.format(path="failed.safetensors", change="", settings="", items=":, :2", step=1)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=here)
     assert done.returncode == 1
     assert not [each for each in here.iterdir() if each.name.startswith("failed")]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from .. import messages
-from ..errors import Absent, Unsupported
+from ..errors import Absent, OtherWeights, Unsupported
 from ..messages.own_step import PrepareOwnStep
 from ..messages.training import PrepareTraining, TrainingPrepared
 from ..processes.worker import Worker
@@ -67,14 +67,18 @@ class FolderSource:
         folding.check(built.shapes)
         by_onnx = adapter.weights_route == "onnx" and made is not None
         weights = made.weights if by_onnx and made is not None else prepared.weights
-        digest = worker.ask(messages.Load(str(folding.file(weights, worker.folder)), prepared.buffers))
+        digest = other = ""
+        try:
+            digest = worker.ask(messages.Load(str(folding.file(weights, worker.folder)), prepared.buffers))
+        except OtherWeights as error:
+            other = str(error)
         route = f"canonical -> {adapter.name}"
         if adapter.runs_export:
             route = f"{reference} -> ONNX"
         elif by_onnx:
             route = f"{reference} -> ONNX -> {adapter.name}"
         own = folding.digest() if folding else ""
-        found = Built(built.seconds, built.fused_parameters, route, digest, folding, own, built.stored)
+        found = Built(built.seconds, built.fused_parameters, route, digest, folding, own, built.stored, other)
         return self.in_normal_form(found, worker)
 
     def _of_file(self, worker: Worker) -> Built:

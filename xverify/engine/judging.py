@@ -10,7 +10,8 @@ from ..reference.build import Prepared
 from ..reference.replayed import ReplayedLayers
 from ..reference.truth import Truth
 from ..results.figures import shown_ratio
-from ..results.records import Error
+from ..results.layers import told
+from ..results.records import MOST_FAULTS, Error
 from ..results.verdicts import Verdict
 from ..verdict.judgement import without_witness
 from ..verdict.outputs import compare
@@ -27,6 +28,8 @@ def wrong_weights(built: Built, prepared: Prepared) -> Error | None:
 
     Weights that a file keeps have no digest: their outputs are compared.
     """
+    if built.other_weights:
+        return Error(Verdict.INVALID, built.other_weights)
     expected = built.folded_digest or prepared.weights_digest
     if built.weights_digest in ("", expected):
         return None
@@ -111,6 +114,9 @@ def _compare(
         None if replayed is None else replayed.rounding_floors,
         "" if subject.adapter.runs_export else subject.adapter.file_name(),
     )
+    layers = error.layers if subject.adapter.shows_every_case else None
+    if layers is not None and layers.verdict.fails and error.verdict == Verdict.IDENTICAL:
+        error = replace(error, verdict=layers.verdict, reason="; ".join(told(layers.faults, MOST_FAULTS)))
     return without_witness(error) if truth.unmoved else error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 
 from ..errors import SubjectError
 from ..reference.layers import Captured, LayerReplay
@@ -90,7 +90,10 @@ def _further(modes: Sequence[Candidate], truth: Truth, found: ReplayedLayers) ->
     """The input cases in which the layers of these modes were not judged, and have to be. found: what was judged."""
     if not found.layers.compared:
         return []
-    away = {case for each in modes if each.alive for case in each.cases_away(truth)}
+    alive = [each for each in modes if each.alive]
+    away = {case for each in alive for case in each.cases_away(truth)}
+    if any(each.subject.adapter.shows_every_case for each in alive):
+        away = set(range(alive[0].request.cases))
     return sorted(away - set(found.layers.cases))
 
 
@@ -130,7 +133,11 @@ def _replay_build(
             replayed = mode.replay(replay, truth, arrays, borrowed)
             further = _further(modes, truth, replayed)
             if further and time_left():
-                replayed = mode.replay_further(replay, truth, replayed, further)
+                replayed = mode.replay_further(replay, truth, replayed, takewhile(lambda _: time_left(), further))
+                late = [] if time_left() else sorted({*further} - {*replayed.layers.cases})
+                if late:
+                    says = f"--max-seconds left no time to judge the layers in input cases {', '.join(map(str, late))}"
+                    replayed = replace(replayed, layers=replace(replayed.layers, notes=(*replayed.layers.notes, says)))
         except SubjectError as error:
             failed[mode.label] = str(error)
             continue

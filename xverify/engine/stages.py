@@ -117,6 +117,7 @@ class Built:
     folding: the weights of which the model holds other values than the reference, or none.
     folded_digest: the digest that the weights must have when there are such; "" otherwise.
     stored: names of the weights that the model stores otherwise than the reference.
+    other_weights: what a model says that had other weights when it computed; "" for all others.
     """
 
     seconds: float
@@ -126,6 +127,7 @@ class Built:
     folding: Folding | None = None
     folded_digest: str = ""
     stored: tuple[str, ...] = ()
+    other_weights: str = ""
 
 
 @dataclass(frozen=True)

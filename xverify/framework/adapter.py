@@ -52,6 +52,8 @@ class Framework(Reference, DropsOut, RunsOwnStep, RunsOnRanks, Decodes):
     weights_module: Any = None
     # Whether the adapter runs the reference's ONNX export instead of a model file of the folder.
     runs_export: ClassVar[bool] = False
+    # Whether the layers are judged in every input case, also where the outputs do not ask for it: nothing has to run.
+    shows_every_case: ClassVar[bool] = False
 
     @classmethod
     def has_own_weights(cls) -> bool:

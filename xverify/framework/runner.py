@@ -110,6 +110,8 @@ class Runner:
     times_itself: ClassVar[bool] = False
     # Whether layers take and return images as N,H,W,C. An object may set it by its model.
     channels_last: bool = False
+    # The input case that is computed: calls on equal inputs that were recorded one after another are told apart by it.
+    case_asked: int = 0
     # Whether it has tensors without axes; where it has none, an output of shape (1,) stands for one.
     scalars: ClassVar[bool] = True
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 import psutil
 
 from ..environments import store as environments
-from ..errors import Crashed, Failed, NoModel, NotInstalled, SubjectError, TimedOut, Unsupported
+from ..errors import Crashed, Failed, NoModel, NotInstalled, OtherWeights, SubjectError, TimedOut, Unsupported
 from ..framework.adapter import Framework
 from ..framework.runner import Runner
 from ..messages import Block, Start, Started, Stop, codec, limits
@@ -32,7 +32,7 @@ from .log import Log
 LONG_REQUEST = 32_000  # bytes; a shorter request always fits into the pipe, so that sending it cannot block
 LEAST = 20.0  # seconds that a request gets where it begins near or after the end of the whole command
 ATTEMPTS = 3  # number of attempts to start a process whose adapter asks for a restart
-_STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed, NoModel)}
+_STATUS = {error.status: error for error in (NotInstalled, Unsupported, Failed, OtherWeights, NoModel)}
 
 # Called about once a second while a worker works: (seconds so far, last line of its log).
 Beat = Callable[[float, str], None]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..errors import Crashed, Refused, SpecError, SubjectError, TimedOut, Unsupported
 from ..messages import reference as messages_reference
@@ -16,6 +19,7 @@ from ..verdict.tables import is_vague, spread, stands_for_others
 from ..weights import npz
 from ..weights.canonical import Array
 from ..workload import probe
+from ..workload.keys import case_key
 from ..workload.sizes import said
 from .build import Prepared, ReferenceProcess, first_inputs
 from .repeated import randomness, run_twice
@@ -85,13 +89,21 @@ def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) ->
         return Truth(float32, float32, precision="float32", random=prepared.random)
     process.phase("computing in float64, and the noise of every layer")
     truth = _evaluated(process, prepared, float32, problem)
-    spec, cases = process.folder.spec, range(process.request.cases)
-    constant = verdict.constant_outputs(truth.outputs, spec, cases)
+    constant = verdict.constant_outputs(truth.outputs, process.folder.spec, _unlike(process, prepared))
     if truth.unusable or truth.noise_floors is None:
         return replace(truth, constant=constant)
     process.phase("computing with other weights, to see that the comparison can fail")
     stays = unmoved(process, prepared, truth.outputs, truth.noise_floors)
     return replace(truth, constant=constant, unmoved=stays)
+
+
+def _unlike(process: ReferenceProcess, prepared: Prepared) -> list[int]:
+    """The first input case with each of the inputs: a user may have given, or recorded, some of them twice."""
+    arrays, found = npz.OnDisk(prepared.inputs), dict[tuple[bytes, ...], int]()
+    for case in range(process.request.cases):
+        inputs = (arrays[case_key(case, name)] for name in process.folder.spec.inputs)
+        found.setdefault(tuple(hashlib.blake2b(np.ascontiguousarray(each).data).digest() for each in inputs), case)
+    return [*found.values()]
 
 
 def _evaluated(process: ReferenceProcess, prepared: Prepared, float32: Outputs, problem: str) -> Truth:

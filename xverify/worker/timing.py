@@ -28,6 +28,7 @@ def time_calls(state: State, case: int, calls: int) -> tuple[float, Any]:
     """
     call, wait, clock, inputs = state.call, state.runner.wait, state.clock, state.cases[case]
     outputs: Any = ()
+    state.runner.case_asked = case
     if state.plan:  # a rank that begins earlier would wait for the others while its clock runs
         state.framework.meet()
     if state.runner.times_itself:
@@ -149,7 +150,7 @@ class Timing(Group):
         if request.wanted is not None:
             wanted = set(request.wanted)
             names = {name: to for name, to in known.items() if to in wanted or state.channels.made_by(name) & wanted}
-        broken = ""
+        broken, framework.case_asked = "", request.case
         try:
             outputs = framework.capture(state.model, state.native_cases(request.inputs)[request.case], names, recorder)
         except (SubjectError, MemoryError):

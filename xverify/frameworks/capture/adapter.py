@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from xverify.errors import Failed, Unsupported, UsageError
+from xverify.errors import Failed, OtherWeights, Unsupported, UsageError
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder, first_items
 from xverify.framework.runner import OnArrays
@@ -60,6 +60,7 @@ class Adapter(OnArrays, Framework):
     implicit_mode = "recorded"
     captured_mode = "recorded"
     streams_weights = True
+    shows_every_case = True
 
     @classmethod
     def has_own_weights(cls) -> bool:
@@ -88,7 +89,7 @@ class Adapter(OnArrays, Framework):
         return canonical(np.asarray(tensor), layout) if self.channels_last else np.asarray(tensor)
 
     def load_weights(self, model: Recorded, arrays: Mapping[str, Array]) -> None:
-        """Compare the weights with the digests of those that the model had. Raises Failed where one differs."""
+        """Compare the weights with the digests of those that the model had. Raises OtherWeights where one differs."""
         known, wrong = model.capture.manifest["weights"], []
         for name in arrays:
             parts, pieces = known[name].get("parts", [known[name]]), [arrays[name]]
@@ -101,7 +102,7 @@ class Adapter(OnArrays, Framework):
                 wrong.append(name)
         if wrong:
             more = f" and {len(wrong) - MOST_LISTED} more" * (len(wrong) > MOST_LISTED)
-            raise Failed(
+            raise OtherWeights(
                 f"the capture was made with other weights: {len(wrong)} of {len(known)} differ, {', '.join(wrong[:MOST_LISTED])}"
                 f"{more}; give those that the model had, with --weights FILE"
             )
@@ -137,8 +138,12 @@ class Adapter(OnArrays, Framework):
         return map_leaves(_outputs(capture, case), lambda array: first_items(array, first))
 
     def case(self, capture: file.Capture, inputs: tuple[Any, ...]) -> int:
-        """The first case that was recorded with these inputs, or with these as its first items. Raises Failed without one."""
-        for case in range(capture.cases):
+        """The case that was recorded with these inputs, or with these as its first items. Raises Failed without one.
+
+        Where several were, it is the one that is asked for.
+        """
+        asked = capture.alike()[self.case_asked : self.case_asked + 1]
+        for case in [*asked, *range(capture.cases)]:
             names = capture.ordered(case, self.setup.inputs)
             if all(_begins(capture.array(name), array) for name, array in zip(names, inputs)):
                 return case
