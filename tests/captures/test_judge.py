@@ -230,7 +230,9 @@ def test_without_layers_the_outputs_are_compared(recorded, xverify):
 
 @pytest.mark.parametrize(("factor", "code", "verdict"), [(1.0, 0, "IDENTICAL"), (1.001, 1, "DIFFERENT")])
 def test_a_function_without_weights_is_judged_and_its_tapped_layers_too(here, recorded, xverify, factor, code, verdict):
-    text = RECORD.format(path="unused.safetensors", change=FUNCTION.format(factor=factor), settings="", items=":", step=1)
+    text = RECORD.format(
+        path="unused.safetensors", change=FUNCTION.format(factor=factor), settings="", items=":", step=1
+    )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=here)
     assert done.returncode == 0, done.stderr
     done, _, row = judged(xverify, "function.safetensors", weights="own")

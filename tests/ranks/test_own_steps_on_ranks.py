@@ -91,3 +91,29 @@ def test_a_batch_norm_of_a_part_of_the_batch_is_refused(xverify, tmp_path):
     done = xverify("run", folder(tmp_path / "own", {"torch": STEP + norm}, GOAL), *OWN)
     assert done.code == 3, done.out + done.err
     assert "that of norm has size 7, and the batch has 8 items" in done.row("torch:eager")["reason"]
+
+
+# ZeRO-1 by torch. Each rank updates a part of the parameters, and gives them to the others.
+ZERO = (
+    STEP.replace("return torch", "return zero(model) if distributed.is_initialized() else torch")
+    + """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+def zero(model):
+    return ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.SGD, lr=0.1, momentum=0.9)
+"""
+)
+NOT_GIVEN = "ZeroRedundancyOptimizer._sync_params = lambda self: None"
+
+
+def test_the_optimizer_of_torch_that_divides_the_parameters_is_right(xverify, tmp_path):
+    wrong = {"torch-rate": ZERO.replace("SGD, lr=0.1", "SGD, lr=0.11"), "torch-not-given": ZERO + NOT_GIVEN}
+    files = {"torch": ZERO, **wrong}
+    done = xverify("run", folder(tmp_path / "own", files, GOAL), *OWN)
+    assert done.code == 1, done.out + done.err
+    row = done.row("torch:eager")
+    assert (row["error"]["verdict"], row["training"]["state_left_out"]) == ("EQUAL", {})
+    assert "learning rate 0.11" in done.row("torch-rate:eager")["error"]["reason"]
+    says = done.row("torch-not-given:eager")["error"]["reason"]
+    assert "makes no update of" in says
+    assert "and is not given that of rank" in says

@@ -230,6 +230,13 @@ class RankedWorker(Worker):
             loss, of_step = mean([each.loss for each in replies]), mean([each.step_loss for each in replies])
             return replace(first, loss=loss, step_loss=of_step)
         if isinstance(first, OwnStepsTaken):
+            # Each rank may have an optimizer for some of the parameters.
+            states = (
+                {entry.path: entry for each in some[::-1] for entry in each}
+                for some in zip(*(each.state for each in replies))
+            )
+            updated = {name: optimizer for each in replies[::-1] for name, optimizer in each.optimizers.items()}
+            first = replace(first, optimizers=updated, state=tuple(tuple(each.values()) for each in states))
             return replace(first, losses=tuple(map(by_name, zip(*(each.losses for each in replies)))))
         if isinstance(first, tuple) and first and isinstance(first[0], (float, dict)):  # the losses of a free training
             means = [by_name(each) if isinstance(each[0], dict) else mean(each) for each in zip(*replies)]

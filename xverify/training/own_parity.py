@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -208,11 +209,10 @@ class OwnStepParity(ReferenceSteps):
             number=number,
             all_losses=observed.timed.losses,
             taken=npz.OnDisk(step_file(_file(learner, "timed"), number)),
-            watched=npz.OnDisk(
-                *(
-                    step_file(_file(learner, "watched"), each)
-                    for each in range(min(since.values(), default=number), number + 1)
-                )
+            watched=_of_ranks(
+                learner,
+                "watched",
+                *(partial(step_file, number=each) for each in range(min(since.values(), default=number), number + 1)),
             ),
             exact=self.exact.arrays(number),
             truth=self.truths[number],
@@ -291,7 +291,7 @@ class OwnStepParity(ReferenceSteps):
     def _same_updates(self, learner: Learner, number: int) -> bool:
         """Whether the optimizers of a subject are given gradients in the same steps as the reference's, up to this one."""
         for each in range(number + 1):
-            watched = npz.OnDisk(step_file(_file(learner, "watched"), each))
+            watched = _of_ranks(learner, "watched", partial(step_file, number=each))
             if any("/gradient/" in key for key in watched) != bool(self.truths[each].gradient_sizes):
                 return False
         return True
@@ -359,7 +359,7 @@ class OwnStepParity(ReferenceSteps):
         again = npz.OnDisk(step_file(_file(learner, "again"), number))
         gaps = [(each, rms(again[f"{number}/weight/{each.name}"].astype(np.float64) - each.found)) for each in failing]
         weights = [(each.name, gap) for each, gap in gaps if gap > 0.1 * each.compared.residual]
-        return weights + list(held.apart(npz.OnDisk(state_file(_file(learner, "again"), number))))
+        return weights + list(held.apart(_of_ranks(learner, "again", partial(state_file, number=number))))
         return ""
 
     def _noise_of_steps(
@@ -372,16 +372,19 @@ class OwnStepParity(ReferenceSteps):
 
     def _states(self, learner: Learner, observed: OwnObserved, made: Made, steps: ExactSteps) -> States:
         """The state of a subject after a step beside the exact one."""
-        number, taken, folder = made.number, _file(learner, "timed"), steps.folder
+        number, folder = made.number, steps.folder
 
         def arrays(path: Path, of: int = number) -> npz.OnDisk:
             return npz.OnDisk(state_file(path, of))
 
+        def own(of: int) -> npz.OnDisk:
+            return _of_ranks(learner, "timed", partial(state_file, number=of))
+
         exact = folder / EXACT_STATE
         return States(
-            own=Side(learner.label, observed.timed.state[number], arrays(taken), arrays(taken, START)),
+            own=Side(learner.label, observed.timed.state[number], own(number), own(START)),
             right=Side("the reference", made.truth.state, arrays(exact), arrays(exact, START)),
-            own_before=arrays(taken, number - 1),
+            own_before=own(number - 1),
             right_before=arrays(exact, number - 1),
             noise=arrays(folder / NOISE_OF_STATE),
             weights=steps.arrays(number),
@@ -389,6 +392,15 @@ class OwnStepParity(ReferenceSteps):
             fused=made.fused_parameters,
             multiples=self._multiples[learner.label],
         )
+
+
+def _of_ranks(learner: Learner, what: str, *files: Callable[[Path], Path]) -> npz.OnDisk:
+    """The arrays of rank 0, and those that it lacks: each rank may have an optimizer for some of the parameters.
+
+    what: see ``_file``. files: from the beginning of the names of the files of a rank.
+    """
+    every = reversed(learner.of_ranks(_file(learner, what)))
+    return npz.OnDisk(*(file(each) for each in every for file in files))
 
 
 def _file(learner: Learner, what: str) -> Path:

@@ -278,10 +278,12 @@ def weights_apart(whole: Sequence[Mapping[str, str]], changed: Sequence[Mapping[
 def _odd(taken: Sequence[Arrays], keys: Sequence[str]) -> int:
     """The first rank that has not the values of rank 0 in all these arrays, to the last bit; 0 when all have them."""
 
-    def same(key: str, other: Arrays) -> bool:
-        return key in other and np.array_equal(taken[0][key], other[key], equal_nan=True)
+    return next((rank for rank in range(len(taken)) if not all(_same(taken, key, 0, rank) for key in keys)), 0)
 
-    return next((rank for rank, each in enumerate(taken) if not all(same(key, each) for key in keys)), 0)
+
+def _same(taken: Sequence[Arrays], key: str, first: int, rank: int) -> bool:
+    """Whether two ranks have the same array, to the last bit."""
+    return key in taken[rank] and np.array_equal(taken[first][key], taken[rank][key], equal_nan=True)
 
 
 def own_agreement(number: int, watched: Sequence[Arrays], timed: Sequence[Arrays], apart: bool = False) -> Check:
@@ -290,31 +292,36 @@ def own_agreement(number: int, watched: Sequence[Arrays], timed: Sequence[Arrays
     watched, timed: of every rank, see ``messages.own_step.TakeOwnSteps.path``.
     apart: whether running statistics are those of the items of each rank, and are not compared.
     """
-    gradients = [key for key in watched[0] if key.startswith(f"{number}/gradient/")]
+    gradients = dict.fromkeys(key for each in watched for key in each if key.startswith(f"{number}/gradient/"))
     left_out = STATISTICS if apart else ()
     weights = [key for key in timed[0] if key.startswith(f"{number}/weight/") and not key.endswith(left_out)]
-    for taken, keys in ((watched, gradients), (timed, weights)):
-        for key in keys:
-            odd, name = _odd(taken, [key]), key.rpartition("/")[2]
-            if not odd:
-                continue
-            if key not in taken[odd]:
-                says = f"rank {odd} makes no update of {name}"
-            elif taken is watched:
-                says = f"rank {odd}: the gradient of {name} that an optimizer is given {_unlike(taken[odd][key], taken[0][key])}"
-            else:
-                says = f"rank {odd}: {name} after the step differs from rank 0's: the ranks no longer train one model"
-            return Check("ranks", number, Verdict.DIFFERENT, None, says, known=len(keys))
+    # A parameter may be updated by some ranks alone, which then give it to the others.
+    updating = {key: [rank for rank, each in enumerate(watched) if key in each] for key in gradients}
+    for key, (first, *others) in updating.items():
+        odd, name = next((rank for rank in others if not _same(watched, key, first, rank)), 0), key.rpartition("/")[2]
+        if odd:
+            unlike = _unlike(watched[odd][key], watched[first][key], first)
+            says = f"rank {odd}: the gradient of {name} that an optimizer is given {unlike}"
+            return Check("ranks", number, Verdict.DIFFERENT, None, says, known=len(gradients))
+    for key in weights:
+        odd, name = _odd(timed, [key]), key.rpartition("/")[2]
+        if odd:
+            says = f"rank {odd}: {name} after the step differs from rank 0's: the ranks no longer train one model"
+            ranks = next((each for of, each in updating.items() if of.endswith(f"/{name}")), [])
+            idle = [rank for rank in range(len(timed)) if rank not in ranks]
+            if idle and ranks:
+                says = f"rank {idle[0]} makes no update of {name}, and is not given that of rank {ranks[0]}"
+            return Check("ranks", number, Verdict.DIFFERENT, None, says, known=len(weights))
     return Check("ranks", number, Verdict.EQUAL, compared=len(weights), known=len(weights))
 
 
-def _unlike(found: Array, first: Array) -> str:
-    """How the gradient of a rank differs from that of rank 0, as the end of a sentence."""
+def _unlike(found: Array, first: Array, rank: int) -> str:
+    """How the gradient of a rank differs from that of the first rank that has it, as the end of a sentence."""
     one, two = first.ravel().astype(np.float64), found.ravel().astype(np.float64)
     factor = float(one @ two) / (float(one @ one) or math.inf)
     if factor > 0 and rms(two - factor * one) <= one.size * UNIT * rms(two):
-        return f"is {factor:.3g} times rank 0's, as after clipping by another norm"
-    return "differs from rank 0's: it was not reduced"
+        return f"is {factor:.3g} times rank {rank}'s, as after clipping by another norm"
+    return f"differs from rank {rank}'s: it was not reduced"
 
 
 def _near(found: Array, known: Array, noise: float, right: Array) -> bool:

@@ -39,7 +39,7 @@ def watched_updates(model: nn.Module) -> Iterator[list[Update]]:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
 
     def note(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if not skips(optimizer):
+        if not skips(optimizer) and _updating(optimizer) is optimizer:
             given = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
             scale = scale_left(optimizer)
             arrays = {
@@ -52,6 +52,11 @@ def watched_updates(model: nn.Module) -> Iterator[list[Update]]:
         yield found
     finally:
         hook.remove()
+
+
+def _updating(optimizer: Any) -> Any:
+    """What updates the parameters of this rank: torch's ZeroRedundancyOptimizer has those of all ranks."""
+    return optimizer.optim if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else optimizer
 
 
 def stored_weights(module: nn.Module) -> list[StoredWeight]:
@@ -68,6 +73,7 @@ def slots(optimizer: Any) -> Iterator[Slot]:
 
     An optimizer around another one, such as Lookahead, keeps more in attributes of its own.
     """
+    optimizer = _updating(optimizer)
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     kept = [(each, optimizer.state[each]) for each in parameters if each in optimizer.state]
     for kind in dict.fromkeys(key for _, values in kept for key in values):
