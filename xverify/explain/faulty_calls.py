@@ -17,7 +17,7 @@ from ..float64.replaced import hooked
 from ..float64.stepping import Models
 from ..float64.structures import flatten, map_tensors, unflatten
 from ..replay.fused import CLOSE
-from ..replay.layout import distance, layouts, nearest
+from ..replay.layout import distance, every_layout, layout_at, nearest
 from ..replay.tape import REFUSALS
 from ..replay.tensors import Capture
 from ..weights.canonical import Array
@@ -82,7 +82,7 @@ def _as_captured(
         choices = [
             (distance(turned, exact), which, place)
             for which, exact in enumerate(right)
-            for place, turned in enumerate(layouts(tensor, exact.shape, layer, channels_last))
+            for place, turned in enumerate(every_layout(tensor, exact.shape, layer, channels_last))
         ]
         apart, which, place = min(choices, default=(0.0, None, 0))
         if (
@@ -100,11 +100,11 @@ def _as_captured(
 def _in_layout(
     wrong: Tensor, captured: Tensor, shape: Sequence[int], layer: nn.Module, channels_last: bool, place: int
 ) -> Tensor:
-    """A wrong output in the layout of the captured tensor. shape: of the right output. place: of the layout in ``layouts``."""
+    """A wrong output in the layout of the captured tensor. shape: of the right output. place: of the layout in ``every_layout``."""
     if tuple(wrong.shape) == tuple(shape):
         order = torch.arange(captured.numel()).reshape(captured.shape)
         native = torch.empty(captured.numel(), dtype=captured.dtype)
-        native[layouts(order, shape, layer, channels_last)[place].flatten()] = wrong.flatten().to(captured.dtype)
+        native[layout_at(place, order, shape, layer, channels_last).flatten()] = wrong.flatten().to(captured.dtype)
         return native.reshape(captured.shape)
     # The fault changes the size of the image.
     images = channels_last and captured.dim() > 2 and tuple(captured.movedim(-1, 1).shape) == tuple(shape)

@@ -20,13 +20,12 @@ from ..float64.replaced import hooked
 from ..float64.stepping import Models
 from ..float64.structures import as_float32, flatten
 from ..framework.capture import LayerCall
-from .layout import distance, nearest
+from .layout import SAMPLE, Axes, distance, nearest, sampled
 from .passed_on import PassedOn
 from .tensors import Capture, rms
 
 NEAR = 1e-3  # relative distance; a call was given these tensors only when none of them is further away
 MARGIN = 100.0  # a later call is chosen only when it is nearer by this factor than the next one in order
-SAMPLE = 4096  # values by which a call is recognised as the next one in order, which most calls are
 MOST_CALLS = 64  # calls of one layer that are searched
 
 MARGIN_OF_FAULTS = 2.0  # the same factor where the order is known to differ, and a fault moves the tensors away
@@ -44,11 +43,14 @@ class CallMatcher:
     count: function that returns the number of the reference's calls of each layer; it is called only when it is needed.
     assigned: (layer, call of the reference) -> the captured call.
     passed_on: the captured outputs that the reference was given.
+    axes: in which order the axes of captured tensors may be.
     in_order: whether no call of another order has been found so far.
     """
 
-    def __init__(self, capture: Capture, count: Callable[[], Mapping[str, int]], passed_on: PassedOn) -> None:
-        self.capture, self.count, self.passed_on = capture, count, passed_on
+    def __init__(
+        self, capture: Capture, count: Callable[[], Mapping[str, int]], passed_on: PassedOn, axes: Axes
+    ) -> None:
+        self.capture, self.count, self.passed_on, self.axes = capture, count, passed_on, axes
         self.assigned: dict[CallKey, LayerCall] = {}
         self.in_order = True
         self.captured = Counter(name for name, _ in capture.records)
@@ -99,11 +101,11 @@ class CallMatcher:
         worst = 0.0
         for exact in args:
             same_kind = [tensor for tensor in captured if tensor.is_floating_point() == exact.is_floating_point()]
-            found = nearest(same_kind, exact, layer, self.capture.channels_last)
+            found = nearest(same_kind, exact, layer, self.capture.channels_last, self.axes)
             if found is None:
                 return math.inf
             captured = [other for other in captured if other is not found[0]]
-            mine, right = (_sampled(tensor, sample) for tensor in (found[1], exact))
+            mine, right = (sampled(tensor, sample) for tensor in (found[1], exact))
             size = rms(right) * math.sqrt(max(1, right.numel()))
             apart = distance(mine, right)
             worst = max(worst, apart / size if size else (math.inf if apart else 0.0))
@@ -125,11 +127,6 @@ class CallMatcher:
                 f"the port calls {name} in another order: its calls were compared in the order {numbers}, by the tensors that "
                 "each was given"
             )
-
-
-def _sampled(tensor: Tensor, values: int) -> Tensor:
-    """About so many values, evenly spread over a tensor; 0: all."""
-    return tensor.reshape(-1)[:: tensor.numel() // values] if 0 < values < tensor.numel() else tensor
 
 
 def count_calls(models: Models, inputs: Sequence[Tensor]) -> Counter[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..float64.stepping import Models
 from ..float64.structures import as_float32, as_float64, flatten, map_tensors, unflatten
-from .layout import fitting, layouts
+from .layout import fitting, layout_at
 from .tensors import Capture
 
 
@@ -88,11 +88,10 @@ def _match(
         if choice is None:
             found.append((None, None))
             continue
-        which, place, fitted = choice
-        captured, file = same_kind[which]
+        captured, file = same_kind[choice.which]
         remaining = [each for each in remaining if each[0] is not captured]
         gradient = None
         if file is not None:
-            gradient = layouts(capture.load(file), tensor.shape, layer, capture.channels_last)[place]
-        found.append((fitted, gradient))
+            gradient = layout_at(choice.place, capture.load(file), tensor.shape, layer, capture.channels_last)
+        found.append((choice.tensor, gradient))
     return found

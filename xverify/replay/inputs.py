@@ -16,7 +16,7 @@ from ..verdict.findings import INPUT, Finding
 from ..verdict.limits import UNIT
 from .blame import Blame
 from .glue import GlueCode
-from .layout import nearest
+from .layout import Axes, nearest
 from .padding import padded_image, unpadded_image
 from .passed_on import PassedOn
 from .positions import UsedPositions
@@ -63,6 +63,7 @@ class InputJudge:
 
     passed_on: the captured outputs that the exact pass was given.
     used: tells which positions of a convolution's output the reference uses.
+    axes: in which order the axes of captured tensors may be.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class InputJudge:
         glue: GlueCode,
         passed_on: PassedOn,
         used: UsedPositions,
+        axes: Axes,
     ) -> None:
         self.models, self.capture, self.blame, self.glue, self.passed_on = models, capture, blame, glue, passed_on
-        self.used = used
+        self.used, self.axes = used, axes
 
     def judge(self, pauses: list[Pause], files: Sequence[str]) -> Given:
         """Judge the inputs of one call. files: the captured inputs. Where one is wrong, the first finding says what never ran."""
@@ -114,7 +116,7 @@ class InputJudge:
         exact = values[0]
         same_kind = [tensor for tensor in captured if tensor.is_floating_point() == exact.is_floating_point()]
         search = (same_kind, exact, layer, self.capture.channels_last)
-        fitting = nearest(*search) or unpadded_image(*search)
+        fitting = nearest(*search, self.axes) or unpadded_image(*search)
         if fitting is not None:
             same = same_in_float64(exact, fitting[1])  # then no copy is made
             if not same and _makes_indices(layer):

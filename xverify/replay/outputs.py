@@ -18,7 +18,7 @@ from .difference import Difference
 from .floors import FloorMeter
 from .fused import FusedLayer, FusedLayers, fused_activations
 from .inputs import Given
-from .layout import distance, nearest
+from .layout import Axes, distance, fitting
 from .padding import cropped_image
 from .positions import NEAR, Part, UsedPositions, only_part, part_of
 from .tensors import Capture, Floors, Place, judge
@@ -30,7 +30,7 @@ class Compared:
 
     result: the exact result of the reference's layer. floors: of its outputs.
     differences: the comparisons of the captured outputs. findings: their findings, or the one on an output of another shape.
-    files: of all outputs; "" where an output is a part of what was captured, or was not captured.
+    files: of all outputs; "" where an output is a part of what was captured, has its axes in another order, or was not captured.
     overwritten: which arguments the layer overwrites.
     fused: the call as one of a layer that ends in an activation; None when it does not.
     unreduced: whether the port reduces the outputs behind its layer, so that each pass computes the layer itself.
@@ -60,7 +60,7 @@ class Compared:
 class OutputJudge:
     """Judges the outputs of the layers of one capture.
 
-    used: tells which positions the reference uses.
+    used: tells which positions the reference uses. axes: in which order the axes of captured tensors may be.
     positions: convolution of which the port returns a part of the positions -> a sentence that says which.
     unreduced: layer whose rows the port reduces by itself -> a sentence that says so.
     """
@@ -73,9 +73,11 @@ class OutputJudge:
         fused: FusedLayers,
         causes: Causes,
         used: UsedPositions,
+        axes: Axes,
     ) -> None:
         self.models, self.capture, self.meter, self.fused, self.causes = models, capture, meter, fused, causes
-        self.used, self.positions, self.unreduced = used, dict[str, str](), dict[str, str]()
+        self.used, self.axes = used, axes
+        self.positions, self.unreduced = dict[str, str](), dict[str, str]()
 
     def judge(self, pause: Pause, files: LayerCall, given: Given) -> Compared | None:
         """Judge what a layer computes from what it was given.
@@ -116,7 +118,7 @@ class OutputJudge:
     def _match(self, files: Sequence[str], floors: Sequence[Floors], layer: nn.Module) -> dict[int, tuple[Tensor, str]]:
         """Index of an output of the reference -> the captured one in its layout, up to the first that was not captured.
 
-        Each comes with its file; "" where it is a part of what was captured.
+        Each comes with its file; "" where it is a part of what was captured, or has its axes in another order there.
 
         The reference may return a state that the framework does not return, or nothing but the state is used of what a recurrent
         layer returns.
@@ -125,8 +127,8 @@ class OutputJudge:
         outputs: dict[int, tuple[Tensor, str]] = {}
         for index, each in enumerate(floors):
             place = ([tensor for tensor, _ in captured], each.exact, layer, self.capture.channels_last)
-            whole = nearest(*place)
-            match = whole or cropped_image(*place)
+            whole = fitting(*place, self.axes)
+            match = cropped_image(*place) if whole is None else (captured[whole.which][0], whole.tensor)
             others = [other.exact for other in floors[index + 1 :] if other.exact.shape == each.exact.shape]
             if isinstance(layer, nn.RNNBase) and (match is None or _is_another(match[1], each.exact, others, captured)):
                 continue
@@ -134,7 +136,7 @@ class OutputJudge:
                 break
             file = next(file for tensor, file in captured if tensor is match[0])
             captured = [other for other in captured if other[0] is not match[0]]
-            outputs[index] = (match[1], file if whole else "")
+            outputs[index] = (match[1], file if whole and not whole.moved else "")
         return outputs
 
     def _differences(
