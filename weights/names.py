@@ -55,13 +55,18 @@ def rename_layers(names: Iterable[str], table: Mapping[str, str]) -> dict[str, s
     """Native name -> canonical name, for layers with or without weights.
 
     table: as in ``rename``. An entry for one weight, or with a ``*`` for several, also renames the layer of these weights.
+    A layer without an entry whose name is said to be another one's is none of the reference's, and is left out.
     """
     canonical_of = {value: key for key, value in table.items()}
+    names = list(names)
+    taken = {canonical for own, canonical in _renamed(names, canonical_of).items() if own != canonical}
     for own, canonical in list(canonical_of.items()):
         layer, _, kind = own.rpartition(".")
-        if layer and "." in canonical and (canonical.rpartition(".")[2] == kind or "*" in kind):
+        of_layer = any(_pattern(name, own, canonical) for name in names)  # also of one with layers in it
+        if layer and not of_layer and "." in canonical and (canonical.rpartition(".")[2] == kind or "*" in kind):
             canonical_of.setdefault(layer, _layer_of(canonical))
-    return _renamed(names, canonical_of)
+    renamed = _renamed(names, canonical_of)
+    return {own: canonical for own, canonical in renamed.items() if own != canonical or canonical not in taken}
 
 
 def _layer_of(weight: str) -> str:

@@ -177,7 +177,7 @@ class Soundness(Group):
         names = {  # Keras calls a layer that has no name re_lu in one build and re_lu_1 in the next
             own: canonical[known]
             for own, known in zip(layers, built)
-            if not any(other.startswith(own + ".") for other in layers)
+            if known in canonical and not any(other.startswith(own + ".") for other in layers)
         }
         outputs = state.framework.capture(model, inputs, names, recorder)
         arrays = {key.split("/", 1)[1]: array for key, array in state.output_arrays(case, outputs).items()}
