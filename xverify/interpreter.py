@@ -7,13 +7,8 @@ begins with the removal of that folder. Entries of ``PYTHONPATH`` stay.
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator
-
 ELSEWHERE = "import sys; sys.path[:] = filter(None, sys.path)\n"  # the current folder is an empty entry
 MODULE = "import runpy; runpy.run_module({name!r}, run_name='__main__', alter_sys=True)"
-OPTION = "-P" if sys.version_info >= (3, 11) else "-I"  # of this interpreter; -I ignores the variables of Python, too
 
 
 def program(python: str, code: str, *, isolated: bool = False) -> list[str]:
@@ -24,20 +19,3 @@ def program(python: str, code: str, *, isolated: bool = False) -> list[str]:
 def module(python: str, name: str, *arguments: str, isolated: bool = False) -> list[str]:
     """The command that runs a module, as ``-m`` does."""
     return [*program(python, MODULE.format(name=name), isolated=isolated), *arguments]
-
-
-@contextlib.contextmanager
-def multiprocessing_elsewhere() -> Iterator[None]:
-    """Start the processes of the standard library's ``multiprocessing`` in this way, too, for as long as the context lasts.
-
-    It writes the programs of its processes itself, which then take over the ``sys.path`` of this process. They are given OPTION.
-    """
-    from multiprocessing import util
-
-    name = "_args_from_interpreter_flags"
-    options = getattr(util, name)
-    setattr(util, name, lambda: [OPTION, *options()])
-    try:
-        yield
-    finally:
-        setattr(util, name, options)

@@ -15,6 +15,7 @@ from helpers.sampleresults import RESULT
 
 from xverify import reading
 from xverify.environments.store import STAMP
+from xverify.errors import XverifyError
 from xverify.results.file import write
 from xverify.sweep import matrix as matrices
 from xverify.sweep.alone import MACHINE_LOCK, machine_to_itself
@@ -359,10 +360,28 @@ def test_the_lock_of_an_environment(xverify, tmp_path, put, monkeypatch):
 
 
 def test_the_lock_of_the_machine(tmp_path, monkeypatch):
-    """Another user may have put a pipe into the folder of temporary files."""
+    """Something else may be in the folder of temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    os.mkfifo(tmp_path / MACHINE_LOCK)
+    os.mkfifo(tmp_path / MACHINE_LOCK.format(user=os.getuid()))
     with machine_to_itself(untimed=False):
+        pass
+
+
+@pytest.mark.parametrize("made", ["by another user", "as a link", "as a folder"])
+def test_another_user_cannot_hold_the_lock_of_the_machine(tmp_path, monkeypatch, made):
+    """A lock that another user holds would be waited for as long as that user likes."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with machine_to_itself(untimed=False):
+        [lock] = tmp_path.iterdir()
+        assert lock.stat().st_mode & 0o777 == 0o600
+    if made == "by another user":
+        other = os.getuid() + 1
+        monkeypatch.setattr(os, "getuid", lambda: other)
+        lock.rename(tmp_path / MACHINE_LOCK.format(user=os.getuid()))
+    else:
+        lock.unlink()
+        lock.mkdir() if made == "as a folder" else lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(XverifyError, match="remove it, or name another temporary directory"), machine_to_itself(False):
         pass
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from conftest import FAULTY, write_folder
 
@@ -93,6 +94,43 @@ def test_a_lost_machine_loses_no_cell_and_results_are_those_of_this_machine(xver
     assert all(read(path).host.name for path in here.glob("results/*.json"))
     again = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
     assert "nothing was run" in again.stdout
+
+
+@pytest.mark.parametrize("end", ["whole", "interrupted"])
+def test_a_local_cluster_listens_nowhere_and_leaves_nothing(folder, tmp_path, monkeypatch, end):
+    """Whoever can reach a port of Dask runs code as the user of the sweep."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("XVERIFY_FRAMEWORKS", str(FAULTY))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    rerun = "200000" if end == "interrupted" else "3000"
+    asked = ("--subjects", "numpy,honest", "--batch", "1,2,3", "--warmup", "1", "--rerun", rerun, "--cases", "1")
+    command = [sys.executable, "-m", "xverify", "sweep", str(folder), *asked, "--cluster", "local:2"]
+    listening, most = set(), 0
+    with subprocess.Popen(
+        command, cwd=tmp_path / "there", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        parent, begun = psutil.Process(process.pid), time.monotonic()
+        while process.poll() is None and not (end == "interrupted" and most >= 4):
+            tree = [parent, *parent.children(recursive=True)]
+            most = max(most, len(tree))
+            pids = {each.pid for each in tree}
+            listening |= {
+                each.laddr for each in psutil.net_connections("inet") if each.status == "LISTEN" and each.pid in pids
+            }
+            assert time.monotonic() - begun < 120
+            time.sleep(0.05)
+        if end == "interrupted":
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == (3 if end == "interrupted" else 0), out + err
+    assert most >= 4  # the command, two cells at once, and a subject
+    assert listening == set()
+    assert "Traceback" not in err
+    assert "distributed" not in err
+    assert os.listdir(tmp_path / "there") == ["results"]
+    assert [each for each in os.listdir(tmp_path / "scratch") if not each.endswith(".lock")] == []
+    assert [each for each in tree if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_files_travel_through_a_place(folder, tmp_path, cluster):

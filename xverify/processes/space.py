@@ -37,7 +37,7 @@ def temporary_folder() -> Iterator[Path]:
     Within the context, SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does. Further signals do not end the cleaning.
     Raises XverifyError when the folder cannot be written, or was deleted.
     """
-    with _signals() as signals, owned_folder() as folder:
+    with deferred_signals() as signals, owned_folder() as folder:
         try:
             signals.hear()
             yield folder
@@ -176,8 +176,8 @@ class _Signals:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[_Signals]:
-    """Take the signals of ENDING and SIGINT, where nobody else handles or ignores them."""
+def deferred_signals() -> Iterator[_Signals]:
+    """Take the signals of ENDING and SIGINT, where nobody else handles or ignores them, and hear none until the context ends."""
     outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
     signals = outer if isinstance(outer, _Signals) else _Signals()
     before, signals.heard = signals.heard, False

@@ -22,7 +22,8 @@ from ..interpreter import module
 from .cell import run_cell
 from .planning import Planned
 
-MACHINE_LOCK = "xverify-machine.lock"  # in the folder for temporary files, which all processes of a machine share
+MACHINE_LOCK = "xverify-{user}.lock"  # in the folder for temporary files, which all processes of a machine share
+RUNNING: set[subprocess.Popen[bytes]] = set()  # the processes of cells that this process has started
 LENGTH = struct.Struct("!Q")
 
 
@@ -34,6 +35,7 @@ def run_alone(planned: Planned, path: Path) -> None:
             module(sys.executable, __name__), stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
         )
         assert process.stdin is not None
+        RUNNING.add(process)
         try:
             with contextlib.suppress(BrokenPipeError):  # the log says why it ended
                 process.stdin.write(LENGTH.pack(len(content)) + content)
@@ -45,10 +47,18 @@ def run_alone(planned: Planned, path: Path) -> None:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
+            RUNNING.discard(process)
         if code != 0:
             log.seek(0)
             lines = log.read().decode("utf-8", "replace").strip().splitlines()
             raise XverifyError(f"its process ended with {code}: {lines[-1][:600] if lines else 'it said nothing'}")
+
+
+def end_all() -> None:
+    """End the processes of all cells, and wait until they have removed their temporary files."""
+    for process in tuple(RUNNING):
+        process.terminate()
+        process.wait()
 
 
 def main() -> int:
@@ -74,18 +84,28 @@ def _end_with_parent(pipe: int) -> None:
 
 @contextlib.contextmanager
 def machine_to_itself(untimed: bool) -> Iterator[None]:
-    """Wait until no other cell is timed on this machine, also by another worker. untimed: nothing will be timed."""
+    """Wait until no other cell of this user is timed on this machine, also by another worker. untimed: nothing will be timed.
+
+    Raises XverifyError when another user has taken the place of the lock.
+    """
     try:
         import fcntl
     except ImportError:  # this system has no such locks
         yield
         return
-    path = Path(tempfile.gettempdir(), MACHINE_LOCK)
-    reading = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # also where there is a pipe in its place
+    # Another user can neither open nor replace it, and so cannot keep this one waiting.
+    path = Path(tempfile.gettempdir(), MACHINE_LOCK.format(user=os.getuid()))
     try:
-        file = os.open(path, reading)  # one that another user has made can be locked, too
-    except FileNotFoundError:
-        file = os.open(path, reading | os.O_CREAT, 0o644)
+        file = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+        )  # also where there is a pipe
+        mine = os.fstat(file).st_uid == os.getuid()
+    except OSError:
+        mine = False
+    if not mine:
+        raise XverifyError(
+            f"{path} is of another user, or no file: remove it, or name another temporary directory with TMPDIR"
+        )
     try:
         fcntl.flock(file, fcntl.LOCK_SH if untimed else fcntl.LOCK_EX)
         yield

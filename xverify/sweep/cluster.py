@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 import platform
@@ -21,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import installed
 from ..errors import UsageError, XverifyError, first_line
-from ..interpreter import multiprocessing_elsewhere
+from ..processes.space import deferred_signals, temporary_folder
 from ..results import file as result_file
 from . import machines
-from .alone import run_alone
+from .alone import end_all, run_alone
 from .cell import CRASHED, failed, has_crashed
 from .matrix import Cell
 from .planning import Planned, plan
@@ -77,9 +78,9 @@ def connected(scheduler: str | None, kind: str | None, retries: int) -> Iterator
         if scheduler is not None:
             target: Any = scheduler
         else:
-            stack.enter_context(multiprocessing_elsewhere())
-            target, count = _cluster(kind or "")
+            target, count = _cluster(kind or "", stack.enter_context(temporary_folder()))
             stack.callback(target.close)
+            stack.callback(end_all)  # those of a local cluster, whose workers would wait for them
         try:
             client = stack.enter_context(Client(target, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, ValueError, asyncio.TimeoutError) as error:
@@ -95,8 +96,8 @@ def connected(scheduler: str | None, kind: str | None, retries: int) -> Iterator
         yield client
 
 
-def _cluster(kind: str) -> tuple[Any, int]:
-    """(a new cluster, the number of its workers). Any: a cluster of Dask or of one of its launchers."""
+def _cluster(kind: str, folder: Path) -> tuple[Any, int]:
+    """(a new cluster, the number of its workers). Any: a cluster of Dask or of one of its launchers. folder: a temporary one."""
     name, _, value = kind.partition(":")
     resources = {machines.RESOURCE: 1}
     if name == "ssh":
@@ -122,11 +123,29 @@ def _cluster(kind: str) -> tuple[Any, int]:
         made = SLURMCluster(processes=1, worker_extra_args=options, job_script_prologue=first)
         made.scale(jobs=int(value))
         return made, int(value)
-    from distributed import LocalCluster
+    return _threads(int(value), folder), int(value)
 
-    return LocalCluster(
-        n_workers=int(value), threads_per_worker=1, host="127.0.0.1", dashboard_address=None, resources=resources
-    ), int(value)
+
+def _threads(count: int, folder: Path) -> Any:
+    """A cluster within this process. A cell has a process all the same, and nothing listens where another user could send code."""
+    import dask
+    from distributed import Scheduler, SpecCluster, Worker
+
+    def silent(
+        cls: type,
+    ) -> type:  # Dask starts a server of pages in each, on port 8787 and others, whatever it is told
+        return type(cls.__name__, (cls,), {"start_http_server": lambda self, *args, **kwargs: None})
+
+    place = {"protocol": "inproc://", "dashboard": False}
+    # memory_limit: each worker would take the memory of this process for its own, and pause.
+    options = place | {"nthreads": 1, "resources": {machines.RESOURCE: 1}, "memory_limit": 0}
+    dask.config.set({"temporary-directory": str(folder)})
+    with deferred_signals():  # one that is half started cannot be ended
+        return SpecCluster(
+            scheduler={"cls": silent(Scheduler), "options": place},
+            workers={index: {"cls": silent(Worker), "options": options} for index in range(count)},
+            silence_logs=logging.CRITICAL,  # whatever ends a cell is in its result
+        )
 
 
 def _require(module: str, kind: str) -> None:
