@@ -11,6 +11,7 @@ from conftest import FAULTY, MODEL, cli, small_disk, write_folder
 from helpers.inprocess import one_process
 
 from xverify.receipts.keeping import LARGEST_FILE, MOST_FILES, own_digest
+from xverify.weights import save_file
 
 FAST = ("--warmup", 1, "--rerun", 8)
 pytestmark = pytest.mark.usefixtures("in_one_process")
@@ -307,6 +308,52 @@ def test_a_large_file_is_left_out_and_told(xverify, tmp_path):
     done = xverify("replay", kept)
     assert done.code == 0
     assert "Differs: receipt: files/port/checkpoint.bin was too large to be kept" in done.out
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "nowhere", "weights"])
+def test_a_link_out_of_the_model_folder_is_not_followed(xverify, tmp_path, kind):
+    """A folder from elsewhere may have a link to a private key, and receipts are given away."""
+    folder = write_folder(tmp_path / "port", ("numpy", "honest"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "key").write_text("secret")
+    if kind == "weights":
+        shapes = {"fc1.weight": (6, 8), "fc1.bias": (6,), "fc2.weight": (3, 6), "fc2.bias": (3,)}
+        save_file(
+            {name: np.full(of, 0.1, np.float32) for name, of in shapes.items()}, tmp_path / "mine" / "w.safetensors"
+        )
+    name, target = {"folder": ("notes", ""), "weights": ("weights.safetensors", "w.safetensors")}.get(
+        kind, ("notes", "key")
+    )
+    (folder / name).symlink_to(tmp_path / "mine" / ("nothing" if kind == "nowhere" else target))
+    (folder / "within.txt").symlink_to("spec.py")
+    kept = tmp_path / "kept"
+    done = xverify("run", folder, "--subjects", "numpy,honest", "--no-timing", "--receipt", kept)
+    assert done.code == 0, done.err
+    says = f"the receipt has no copy of {folder / name}: a link out of the model folder is not followed"
+    assert says in done.result["notes"]
+    assert says in " ".join(done.out.split())
+    assert not os.path.lexists(kept / "files" / "port" / name)
+    assert (kept / "files" / "port" / "within.txt").read_text() == (folder / "spec.py").read_text()
+    shutil.rmtree(folder)
+    done = xverify("replay", kept)
+    assert (done.code, f"files/port/{name} was too large to be kept, or a link" in done.out) == (0, True), done.out
+
+
+def test_code_that_is_a_link_out_of_the_model_folder_is_refused(xverify, tmp_path):
+    folder = write_folder(tmp_path / "port", ("numpy", "honest"))
+    (folder / "honest.py").rename(tmp_path / "elsewhere.py")
+    (folder / "honest.py").symlink_to(tmp_path / "elsewhere.py")
+    asked = ("run", folder, "--subjects", "numpy,honest", "--no-timing")
+    done = xverify(*asked, "--receipt", tmp_path / "kept")
+    assert (done.code, len(done.err.splitlines()), (tmp_path / "kept").exists()) == (2, 1, False), done.err
+    assert f"{folder / 'honest.py'} is a link to {tmp_path / 'elsewhere.py'}" in done.err
+    assert xverify(*asked).code == 0
+    (tmp_path / "named").symlink_to(folder)  # a folder that the user names may be a link itself
+    shutil.copy(tmp_path / "elsewhere.py", folder / "mine.py")
+    (folder / "honest.py").unlink()
+    (folder / "honest.py").symlink_to("mine.py")
+    asked = ("run", tmp_path / "named", *asked[2:], "--receipt", tmp_path / "kept")
+    assert xverify(*asked).code == 0
 
 
 def test_a_folder_with_too_many_files_is_refused(xverify, tmp_path):

@@ -41,6 +41,15 @@ def test_a_link_in_a_shared_folder_is_refused(xverify, folder, mine, tmp_path, n
     assert sorted(os.listdir(mine)) == ["notes.txt"]
 
 
+def test_a_link_out_of_the_model_folder_is_not_sent(folder, mine, tmp_path):
+    pytest.importorskip("fsspec")
+    (folder / "data.txt").symlink_to(mine / "notes.txt")
+    [cell] = matrix.combined({"model": [str(folder)]}, {})
+    with pytest.raises(UsageError, match=r"data.txt leads out of the model folder"):
+        send(cell, Place(str(tmp_path / "place")))
+    assert not list(tmp_path.glob("place/**/data.txt"))
+
+
 @pytest.mark.parametrize("kind", ["folder", "file"])
 def test_a_deeper_link_in_a_shared_folder_is_not_followed(folder, mine, tmp_path, kind):
     pytest.importorskip("fsspec")

@@ -69,7 +69,7 @@ def compared(kept: Kept, result: Result) -> comparing.Comparison:
     interpreters = {python: python for python in kept.packages if python}
     differences = (
         *(f"receipt: {says}" for says in kept.changed),
-        *(f"receipt: {name} was too large to be kept" for name in kept.left_out),
+        *(f"receipt: {name} was too large to be kept, or a link that leads elsewhere" for name in kept.left_out),
         *comparing.packages(kept.packages, machine.packages(interpreters)),
         *comparing.adapters(kept.adapters, machine.adapters(subjects)),
     )

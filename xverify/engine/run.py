@@ -67,7 +67,7 @@ class Run:
         self.request, self.folder, self.listener, self.file = request, folder, listener, file
         self.settings = summary.settings(request, folder)  # digests of the files before anything is measured
         self.created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        self.notes = list(request.notes)
+        self.notes = [*request.notes, *(keeper.notes if keeper is not None else ())]
         self.told = ""  # the end of a sentence that every row has as its reason
         self.clock = clock or Clock(request.max_seconds)
         self.budget = request.max_seconds if clock is None else None

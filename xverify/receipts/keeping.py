@@ -29,6 +29,7 @@ from .records import FILES, INPUTS, PORTS, RECEIPT, RESULT, VERSION, WEIGHTS
 LARGEST_FILE = 2**28  # bytes; a larger file of the model folder is not kept, because its weights are kept as arrays
 MOST_FILES, MOST_BYTES = 5000, 2**30  # of a model folder
 PASSED_OVER = ("__pycache__",)
+SOURCES = (".py", ".toml")  # without these of its files, a model is another one
 
 
 class Keeper:
@@ -45,6 +46,7 @@ class Keeper:
         self.requests: list[Request] = []
         self.folder: ModelFolder | None = None
         self.left_out: list[str] = []
+        self.notes: list[str] = []  # what the user is told of files that are not kept
         self.written: list[Path] = []
         self.digests: dict[str, str] = {}  # path in the receipt -> digest of the file
         self.problem = ""  # why something that was measured could not be kept
@@ -79,7 +81,18 @@ class Keeper:
         self.folder = folder
         root = common_root(folder)
         with _told(self.place):
-            for path in model_files(folder):
+            files, links = model_files(folder)
+            for path in links:
+                if path.suffix in SOURCES:
+                    raise UsageError(
+                        f"--receipt: {path} is a link to {path.resolve()}, and a receipt keeps what is in the model folder; leave "
+                        "--receipt out, or copy the file into the folder"
+                    )
+                self.left_out.append(f"{FILES}/{path.relative_to(root).as_posix()}")
+            if links:
+                names = ", ".join(str(path) for path in links[:3]) + (", …" if len(links) > 3 else "")
+                self.notes.append(f"the receipt has no copy of {names}: a link out of the model folder is not followed")
+            for path in files:
                 name = f"{FILES}/{path.relative_to(root).as_posix()}"
                 if path.stat().st_size > LARGEST_FILE:
                     self.left_out.append(name)
@@ -157,15 +170,24 @@ def own_digest(noted: Mapping[str, object]) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}"
 
 
-def model_files(folder: ModelFolder) -> list[Path]:
-    """The files of the model folder and of its code, without hidden ones. Raises UsageError when there are too many to keep."""
+def model_files(folder: ModelFolder) -> tuple[list[Path], list[Path]]:
+    """The files of the model folder and of its code, without hidden ones; and the links in them that are not followed.
+
+    These lead out of both folders, or to a folder. Raises UsageError when there are too many files to keep.
+    """
     files: dict[Path, None] = {}
+    links: dict[Path, None] = {}
     size = 0
-    for place in dict.fromkeys((folder.path, folder.code)):
+    places = tuple(dict.fromkeys((folder.path, folder.code)))
+    inside = [place.resolve() for place in places]
+    for place in places:
         for here, folders, names in os.walk(place):
             folders[:] = sorted(name for name in folders if name[0] != "." and name not in PASSED_OVER)
+            links |= {path: None for name in folders if (path := Path(here, name)).is_symlink()}
             for path in (Path(here, name) for name in sorted(names) if name[0] != "."):
-                if path.is_file() and path not in files:
+                if path.is_symlink() and not any(path.resolve().is_relative_to(each) for each in inside):
+                    links[path] = None
+                elif path.is_file() and path not in files:
                     files[path] = None
                     bytes_of = path.stat().st_size
                     size += bytes_of if bytes_of <= LARGEST_FILE else 0
@@ -174,7 +196,7 @@ def model_files(folder: ModelFolder) -> list[Path]:
                         f"--receipt: {place} has more than {MOST_FILES} files, or more than {MOST_BYTES >> 20} MiB of them: move "
                         "what the model files do not read to another folder"
                     )
-    return list(files)
+    return list(files), list(links)
 
 
 def _files_of(code: Code) -> list[Path]:

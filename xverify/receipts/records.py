@@ -42,7 +42,7 @@ class Kept:
     path: its folder. model: the folder of the model in it.
     settings: what the user asked for, with the batch size and the threads of the run.
     packages: versions of installed packages. adapters: framework -> digest of the file of an adapter that is not xverify's own.
-    left_out: files of the model folder that were too large to keep.
+    left_out: files of the model folder that were too large to keep, and links that lead out of it.
     result: of the run. changed: a sentence about each file that is not as it was written.
     """
 

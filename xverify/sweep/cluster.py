@@ -78,7 +78,9 @@ def connected(scheduler: str | None, kind: str | None, retries: int) -> Iterator
         if scheduler is not None:
             target: Any = scheduler
         else:
-            target, count = _cluster(kind or "", stack.enter_context(temporary_folder()))
+            if (kind or "").startswith("local"):  # Dask writes into the current folder otherwise
+                dask.config.set({"temporary-directory": str(stack.enter_context(temporary_folder()))})
+            target, count = _cluster(kind or "")
             stack.callback(target.close)
             stack.callback(end_all)  # those of a local cluster, whose workers would wait for them
         try:
@@ -96,8 +98,8 @@ def connected(scheduler: str | None, kind: str | None, retries: int) -> Iterator
         yield client
 
 
-def _cluster(kind: str, folder: Path) -> tuple[Any, int]:
-    """(a new cluster, the number of its workers). Any: a cluster of Dask or of one of its launchers. folder: a temporary one."""
+def _cluster(kind: str) -> tuple[Any, int]:
+    """(a new cluster, the number of its workers). Any: a cluster of Dask or of one of its launchers."""
     name, _, value = kind.partition(":")
     resources = {machines.RESOURCE: 1}
     if name == "ssh":
@@ -123,12 +125,11 @@ def _cluster(kind: str, folder: Path) -> tuple[Any, int]:
         made = SLURMCluster(processes=1, worker_extra_args=options, job_script_prologue=first)
         made.scale(jobs=int(value))
         return made, int(value)
-    return _threads(int(value), folder), int(value)
+    return _threads(int(value)), int(value)
 
 
-def _threads(count: int, folder: Path) -> Any:
+def _threads(count: int) -> Any:
     """A cluster within this process. A cell has a process all the same, and nothing listens where another user could send code."""
-    import dask
     from distributed import Scheduler, SpecCluster, Worker
 
     def silent(
@@ -139,7 +140,6 @@ def _threads(count: int, folder: Path) -> Any:
     place = {"protocol": "inproc://", "dashboard": False}
     # memory_limit: each worker would take the memory of this process for its own, and pause.
     options = place | {"nthreads": 1, "resources": {machines.RESOURCE: 1}, "memory_limit": 0}
-    dask.config.set({"temporary-directory": str(folder)})
     with deferred_signals():  # one that is half started cannot be ended
         return SpecCluster(
             scheduler={"cls": silent(Scheduler), "options": place},

@@ -143,7 +143,13 @@ def send(cell: Cell, place: Place) -> Sent:
         root = common_root(model)
         digest = model.digest().partition(":")[2]
         inside = model.path.relative_to(root).as_posix()
-        for file in model_files(model):
+        files, links = model_files(model)
+        for link in links:
+            raise UsageError(
+                f"{link} leads out of the model folder, or to a folder, and is not sent to other machines: replace the link "
+                "by what it leads to"
+            )
+        for file in files:
             name = file.relative_to(root).as_posix()
             if not place.has(SENT, digest, name):
                 place.put(file, SENT, digest, name)
