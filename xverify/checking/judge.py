@@ -122,10 +122,39 @@ def conversion(
     judged = _judged(computed.outputs, reference, floors or None, cases, None, rounding_floors, cap, undecided)
     lacks = {name: Figures(says="the file has no such output") for name in computed.missing}
     judged = replace(judged, figures={**judged.figures, **lacks})
+    says = _tied_otherwise(reference, own, computed, cases) if own else ""
+    if says:
+        verdict, reason = (
+            max(judged.error.verdict, Verdict.DIFFERENT),
+            "; ".join(filter(None, [says, judged.error.reason])),
+        )
+        judged = replace(judged, error=replace(judged.error, verdict=verdict, reason=reason))
     if computed.missing and judged.error.verdict < Verdict.UNTESTED:
         reason = f"the file has no output for {', '.join(computed.missing)} of the reference"
         return replace(judged, error=replace(judged.error, verdict=Verdict.UNTESTED, reason=reason))
     return judged
+
+
+def _tied_otherwise(reference: Meaning, own: Meaning, computed: Computed, cases: Sequence[int]) -> str:
+    """Where the file selects another one of exactly equal values than the reference, in words; "" where it does not.
+
+    Which of them a runtime selects, rounding may decide. Which one the file says, it does not.
+    """
+    for key, known in reference.ties.items():
+        case, _, name = key.partition("/")
+        mine = case_key(int(case), computed.names.get(name, ""))
+        if int(case) in cases and name not in computed.orders and mine in own.ties:
+            places = set(own.ties[mine]) & set(known)
+            chosen = (
+                (each, *(array.reshape(-1)[each[0]] for array in (own.outputs[mine], reference.outputs[key])))
+                for each in places
+            )
+            wrong = sorted((place, ours, right) for (place, *ends), ours, right in chosen if ours != right)
+            if wrong:
+                place, ours, right = wrong[0]
+                where = list(map(int, np.unravel_index(place, reference.outputs[key].shape)))
+                return f"{name}, case {case}: of equal values at {where}, the file selects index {ours:g}, and the reference {right:g}"
+    return ""
 
 
 def _within(cases: int | Sequence[int], known: int | None) -> Sequence[int]:
@@ -226,6 +255,8 @@ def _judged(
     if selected:
         kept = [case for case in cases if case not in selected]
         judged = compared(kept) if kept else _nothing_left(judged, selected)
+        if judged.error.verdict == Verdict.IDENTICAL:  # not in the cases that are left out
+            judged = replace(judged, error=replace(judged.error, verdict=Verdict.EQUAL))
     return replace(judged, notes=(*told(undefined), *told_undecided(selected)), selected=tuple(selected))
 
 

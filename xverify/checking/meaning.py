@@ -47,6 +47,7 @@ class Meaning:
     unmoved: whether the outputs stay within the limits with other weights, so that no fault in a weight could show.
     undecided: "case/name" of an output -> the decision that it follows from and rounding may change, in words.
     overflows: case -> the first node whose values float16 cannot hold, in words; only cases with one.
+    ties: see ``GraphEvaluated``.
     """
 
     outputs: Outputs
@@ -60,6 +61,7 @@ class Meaning:
     unmoved: bool = False
     undecided: Mapping[str, str] = field(default_factory=dict)
     overflows: Mapping[str, str] = field(default_factory=dict)
+    ties: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
 
 
 def patience(left: float | None) -> float:
@@ -190,7 +192,7 @@ def _evaluated(
             f"inputs: {named(names)}"
         )
     found = Meaning(exact, Rounded(exact, outputs), floors, True, "float64", "its graph in float64", reply.cases)
-    return replace(found, unmoved=reply.unmoved, undecided=reply.undecided, overflows=reply.overflows)
+    return replace(found, unmoved=reply.unmoved, undecided=reply.undecided, overflows=reply.overflows, ties=reply.ties)
 
 
 class Rounded(Mapping[str, Array]):

@@ -99,6 +99,8 @@ class GraphEvaluated:
     hidden: the same weight by weight; None where that would take long, and where it was not asked.
     undecided: "case/output" -> the decision that it follows from and rounding may change, in words; only those with one.
     overflows: case -> the first node whose values float16 cannot hold, in words; only cases with one.
+    ties: "case/output" -> (place in the flat array, first, last index) of numbers that select from exactly equal values, where
+        rounding may change which.
     """
 
     cases: int
@@ -107,6 +109,7 @@ class GraphEvaluated:
     hidden: Hidden | None = None
     undecided: dict[str, str] = field(default_factory=dict)
     overflows: dict[str, str] = field(default_factory=dict)
+    ties: dict[str, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,8 @@ def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdic
         if share < limits.LEAST_JUDGED:
             verdict, says = Verdict.UNTESTED, f"{says}; at least {limits.LEAST_JUDGED:.0%} must be judged"
         reason = "; ".join(filter(None, [says, reason]))
+    if verdict == Verdict.IDENTICAL and not all(tensor.identical for tensor in tensors):
+        verdict = Verdict.EQUAL
     return verdict, reason, share
 
 

@@ -44,11 +44,13 @@ from .state import State
 
 if TYPE_CHECKING:  # only the worker of torch can import these modules
     from ..replay.graph.explain.divergence import Trace
+    from ..replay.graph.judge.noise import OutputNoise
     from ..replay.graph.model import Graph
     from ..replay.graph.values import Value
 
 WITNESS = 0.5  # seconds that it may take to draw each weight anew by itself
 TEXTS = "OSU"  # kinds of numpy's dtypes that are no numbers
+TIES = 1000  # positions of an output at which equal values are told
 LEAST_CASES = 2  # a single case could not show that an output is constant
 
 
@@ -130,6 +132,7 @@ class GraphWork(Group):
         results: dict[str, Array] = {}
         noises: dict[str, Array] = {}
         undecided, overflows = dict[str, str](), dict[str, str]()
+        ties = dict[str, tuple[tuple[int, int, int], ...]]()
         fed: dict[str, Value] = {}
         done, seconds, stays, single = 0, 0.0, False, None
         for case, inputs in self._affordable(request.inputs, request.enough):
@@ -155,13 +158,16 @@ class GraphWork(Group):
             for name, found in computed.items():
                 key = case_key(case, name)
                 undecided |= {key: found.undecided} if found.undecided else {}
+                ties |= {key: tied for tied in [_tied(found)] if tied}
                 if np.asarray(found.exact).dtype.kind not in TEXTS:
                     results[key] = np.asarray(found.exact)
                     noises[key] = np.asarray(found.noise)
             seconds = self.state.clock() - begun
         npz.save_file(results, Path(request.path))
         npz.save_file(noises, Path(request.noise))
-        return GraphEvaluated(done, seconds, stays, None if single is None else Hidden(*single), undecided, overflows)
+        return GraphEvaluated(
+            done, seconds, stays, None if single is None else Hidden(*single), undecided, overflows, ties
+        )
 
     def _affordable(self, file: str, enough: float) -> Iterator[tuple[int, dict[str, Array]]]:
         """The input cases with their numbers: LEAST_CASES, and others that the caller is expected to end within so many seconds.
@@ -318,6 +324,15 @@ class Files(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.files)
+
+
+def _tied(found: OutputNoise) -> tuple[tuple[int, int, int], ...]:
+    """See ``GraphEvaluated.ties``; of one output, the first TIES of them."""
+    if found.ties is None:
+        return ()
+    first, last = (each.reshape(-1) for each in found.ties)
+    places = np.flatnonzero(np.isinf(found.noise).reshape(-1) & (first != last))[:TIES]
+    return tuple((int(place), int(first[place]), int(last[place])) for place in places)
 
 
 def cases_of(path: str) -> Iterator[dict[str, Array]]:

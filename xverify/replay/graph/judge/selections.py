@@ -9,7 +9,7 @@ import numpy as np
 
 from ....verdict.limits import UNIT
 from ..evaluation import Evaluation, Scope
-from ..kinds import has_float
+from ..kinds import MOVES, has_float
 from ..model import Graph, Node
 from ..values import Value
 
@@ -54,9 +54,11 @@ class Selections:
     def of_output(self, name: str) -> str:
         """The decision that an output of the graph follows from, in words; "" for none.
 
-        A selection that is itself an output of a known size is compared value by value, without those that may change.
+        A selection that is itself an output of a known size, perhaps cast to another type, is compared value by value, without those
+        that may change.
         """
-        node = self.graph.makers.get(name)
+        line = self.graph.line(self.graph.makers.get(name))
+        node = next((each for each in line if each.op not in MOVES - {"Transpose"}), None)
         alone = node is not None and node.op in SELECTING and node.op != "NonMaxSuppression"
         return "" if alone else self.by.get(name, "")
 
@@ -111,6 +113,16 @@ def _without_ties(value: Value | None, seed: int) -> Value | None:
         return None
     drawn = np.random.default_rng(seed).uniform(-UNIT, UNIT, np.shape(value.exact))
     return Value((value.exact * (1 + drawn),), value.dtype)
+
+
+def equal_ends(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, Any] | None:
+    """The first and the last index of the values that ArgMax or ArgMin selects from, exactly equal ones; None for other nodes."""
+    value = inputs[0] if node.op in ("ArgMax", "ArgMin") else None
+    if value is None or not isinstance(value.exact, np.ndarray) or not value.exact.size:
+        return None
+    axis, x = node.get("axis", 0), value.exact
+    best = x == (x.max if node.op == "ArgMax" else x.min)(axis=axis, keepdims=True)
+    return best.argmax(axis), x.shape[axis] - 1 - np.flip(best, axis).argmax(axis)
 
 
 def uncertain(graph: Graph, node: Node, inputs: Sequence[Value | None], value: Value, place: int, samples: int) -> Any:
