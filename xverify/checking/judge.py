@@ -144,16 +144,12 @@ def _tied_otherwise(reference: Meaning, own: Meaning, computed: Computed, cases:
         case, _, name = key.partition("/")
         mine = case_key(int(case), computed.names.get(name, ""))
         if int(case) in cases and name not in computed.orders and mine in own.ties:
-            places = set(own.ties[mine]) & set(known)
-            chosen = (
-                (each, *(array.reshape(-1)[each[0]] for array in (own.outputs[mine], reference.outputs[key])))
-                for each in places
-            )
-            wrong = sorted((place, ours, right) for (place, *ends), ours, right in chosen if ours != right)
-            if wrong:
-                place, ours, right = wrong[0]
-                where = list(map(int, np.unravel_index(place, reference.outputs[key].shape)))
-                return f"{name}, case {case}: of equal values at {where}, the file selects index {ours:g}, and the reference {right:g}"
+            for place, *_ in sorted(set(own.ties[mine]) & set(known)):
+                ours, right = (float(array.reshape(-1)[place]) for array in (own.outputs[mine], reference.outputs[key]))
+                if ours != right:
+                    where = list(map(int, np.unravel_index(place, reference.outputs[key].shape)))
+                    says = f"the file selects index {ours:g}, and the reference {right:g}"
+                    return f"{name}, case {case}: of equal values at {where}, {says}"
     return ""
 
 

@@ -132,13 +132,52 @@ def convert_at(sides: Sides, precision: Precision, coarse: bool = False) -> Conv
         judged = _worse(judged, exact, "float32")
         judged = without_model(judged, precision.name, why) if precision.is_narrow else judged
         judged, left = _with_weights(sides, judged, precision)
-        return Converted(judged, exact, (*notes, *left))
+        judged, said = _with_dtypes(sides, judged, precision)
+        return Converted(judged, exact, (*notes, *left, *said))
     cases, notes = _fitting(sides, noise, precision)
     judged = conversion(sides.computed, sides.reference, sides.rounded, cases, noise.results)
     exact = _exact(sides, noise.weights, cases, narrow=True)
     judged = _worse(judged, exact, precision.name)
     judged, left = _with_weights(sides, judged, precision)
-    return Converted(_with_ranges(judged, noise, cases), exact, (*notes, *left))
+    judged, said = _with_dtypes(sides, _with_ranges(judged, noise, cases), precision)
+    return Converted(judged, exact, (*notes, *left, *said))
+
+
+def _with_dtypes(sides: Sides, judged: Judged, precision: Precision) -> tuple[Judged, list[str]]:
+    """The answer with what is wrong with the dtypes of outputs, and a note on each other one that its framework has made."""
+    wrong, notes = [], []
+    outputs, right = sides.computed.outputs, sides.reference.float32
+    for name in sides.computed.names:
+        key = case_key(0, name)
+        pair = [array.dtype.name for array in (outputs[key], right[key])] if key in outputs and key in right else []
+        if len(set(pair)) == 2:
+            says, why = (
+                f"output {name!r} is {pair[0]}, and the reference's is {pair[1]}",
+                _gives(sides, pair, precision),
+            )
+            (notes if why else wrong).append(f"{says}: {why}" if why else says)
+    if wrong:
+        reason = "; ".join([*wrong, *([judged.error.reason] if judged.error.reason else [])])
+        judged = replace(judged, error=replace(judged.error, verdict=Verdict.INVALID, reason=reason))
+    return judged, notes
+
+
+def _gives(sides: Sides, pair: Sequence[str], precision: Precision) -> str:
+    """Why a right conversion may have another dtype of an output, a clause; "" where it may not. pair: the file's, the other."""
+    kinds, against = set(pair), sides.against
+    if sides.reference.precision == "recorded":
+        return "recorded tensors may have another one"
+    if kinds == {"float16", "float32"} and (
+        pair[1] == "float16" or "float16" in (precision.weights, precision.computed)
+    ):
+        return "one of them is in float16"
+    if kinds not in ({"int64", "int32"}, {"float64", "float32"}):
+        return ""
+    shorter = sides.opened if pair[0].endswith("32") else against
+    if shorter is not None:
+        return f"{shorter.form.runtime} often has no longer one" if shorter.form.shortens else ""
+    # Frameworks without float64 have no int64 either, or not by default.
+    return "the reference's framework often has no longer one" if sides.reference.precision == "float32" else ""
 
 
 def _of_usual_size(sides: Sides, precision: Precision) -> tuple[list[int], list[str]]:

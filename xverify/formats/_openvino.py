@@ -47,6 +47,7 @@ class OnOpenVINO(ModelFile, OnArrays):
     needs = {"openvino": "openvino"}
     modes: ClassVar = {"float32": float32, "default": default}
     implicit_mode = "float32"
+    shortens = True
 
     def __init__(self, threads: int, device: str) -> None:
         import openvino

@@ -32,6 +32,7 @@ class TensorFlowFile(ModelFile, OnTensorFlow):
     extra = "tensorflow"
     needs = {"tensorflow-cpu": "tensorflow"}
     converts = True
+    shortens = True
 
     def narrow(self, array: Array, dtype: str) -> Any:
         return self.tf.cast(self.tf.constant(array), dtype)

@@ -74,6 +74,7 @@ class Adapter(ModelFile, OnArrays):
     name = "tflite"
     title = "TensorFlow Lite file"
     runtime = "litert"
+    shortens = True
     extra = "litert"
     needs = {"ai-edge-litert": "ai_edge_litert"}
     modes = {"xnnpack": xnnpack, "builtin": builtin, "reference": reference}

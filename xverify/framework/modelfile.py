@@ -104,6 +104,8 @@ class ModelFile(Runner):
     writes_onnx: ClassVar[bool] = False
     # Whether the channels of the images in such a graph are their last axis.
     channels_last: bool = False
+    # Whether its framework often makes int32 of int64, and float32 of float64.
+    shortens: bool = False
     # Name of each input of the file that is open -> its dtype.
     dtypes: Mapping[str, str] = {}
 

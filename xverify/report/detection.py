@@ -44,7 +44,8 @@ def undetermined(row: Row) -> Iterator[str]:
             where = _where(tensor.undetermined_at)
             says = f"{_percent(tensor.undetermined)} of the values have no digit that {precision} determines, and no verdict"
             if decides:
-                says = f"rounding decides {_percent(tensor.undetermined)} of the whole numbers, such as ties, and they have no verdict"
+                share = _percent(tensor.undetermined)
+                says = f"rounding decides {share} of the whole numbers, such as ties, and they have no verdict"
             cases.setdefault((tensor.output, says + (f" ({where})" if where else "")), []).append(str(tensor.case))
     for (output, says), found in cases.items():
         yield f"{output}, case{'s' * (len(found) > 1)} {few(found)}: {says}"

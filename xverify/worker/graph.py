@@ -158,7 +158,8 @@ class GraphWork(Group):
             for name, found in computed.items():
                 key = case_key(case, name)
                 undecided |= {key: found.undecided} if found.undecided else {}
-                ties |= {key: tied for tied in [_tied(found)] if tied}
+                tied = _tied(found)
+                ties |= {key: tied} if tied else {}
                 if np.asarray(found.exact).dtype.kind not in TEXTS:
                     results[key] = np.asarray(found.exact)
                     noises[key] = np.asarray(found.noise)

@@ -54,8 +54,7 @@ class Selections:
     def of_output(self, name: str) -> str:
         """The decision that an output of the graph follows from, in words; "" for none.
 
-        A selection that is itself an output of a known size, perhaps cast to another type, is compared value by value, without those
-        that may change.
+        A selection that is itself an output of a known size, perhaps cast, is compared by value, without those that may change.
         """
         line = self.graph.line(self.graph.makers.get(name))
         node = next((each for each in line if each.op not in MOVES - {"Transpose"}), None)
