@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kinds import MOVES
+from ..kinds import MOVES, QUANTISERS
 from ..layers import FAMILIES, PARAMETERS
 from ..model import Graph, Node
 from .correspondence import corresponding
@@ -88,7 +88,7 @@ def _undone(graph: Graph, reference: Graph) -> Iterator[str]:
     """Where the reference has a ReLU, and the file only a quantiser whose range has negative numbers, too."""
     for match in corresponding(graph, reference).values():
         right, own = _relu(reference, match.reference), graph.makers.get(match.own)
-        if right is None or own is None or own.op in CLIPS or _is_clipped(graph, match.own):
+        if right is None or own is None or _clips_before(graph, own) or _is_clipped(graph, match.own):
             continue
         if match.scale:
             zero, quantiser = match.zero, own
@@ -117,11 +117,18 @@ def _relu(reference: Graph, name: str) -> Node | None:
     return found if found is not None and found.op == "Relu" and name not in reference.outputs else None
 
 
+def _clips_before(graph: Graph, node: Node) -> bool:
+    """Whether a node, or the one before it where it only quantises or moves a value, has no negative results."""
+    found = next((each for each in graph.line(node) if each.op not in QUANTISERS | MOVES), node)
+    return found.op in CLIPS
+
+
 def _is_clipped(graph: Graph, name: str) -> bool:
-    """Whether a node that takes a value, perhaps behind DequantizeLinear, has no negative results."""
-    users = graph.users.get(name, ())
+    """Whether a node that takes a value, perhaps behind nodes that quantise or move it, has no negative results."""
+    passed = QUANTISERS | MOVES
     return any(
-        user.op in CLIPS or (user.op == "DequantizeLinear" and _is_clipped(graph, user.outputs[0])) for user in users
+        user.op in CLIPS or (user.op in passed and _is_clipped(graph, user.outputs[0]))
+        for user in graph.users.get(name, ())
     )
 
 
