@@ -260,6 +260,11 @@ def precision(graph: Graph) -> Precision:
     """The precision of the weights and of the arithmetic of a graph."""
     types = Types(graph)
     layers = [layer for layer in map(types.layer, graph.nodes) if layer is not None]
+    layers += [
+        LayerPrecision(f"int{node.get('bits', 4)}", True, "per block", "", "", types.dtypes.get(node.outputs[0], ""))
+        for node in graph.nodes
+        if node.op == "GatherBlockQuantized"
+    ]
     if layers:
         return from_layers(layers)
     results = Counter(

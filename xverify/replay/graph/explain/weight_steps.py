@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..model import Graph
 from ..values import worst
 from .compensated import compensated
 from .equalised import equalised
+from .moved_blocks import moved_block
 from .partners import Partner, Partners
 from .quantised_weights import Weight, quantised_weights, unread
 from .step_causes import cause
@@ -33,7 +35,7 @@ NAMED = 3  # weights that a note names
 
 @dataclass(frozen=True)
 class Compared:
-    """A quantised weight with its partner, and which of its values are wrong."""
+    """A quantised weight with its partner, which of its values are wrong, and what is wrong with a block of them together."""
 
     weight: Weight
     partner: Partner
@@ -42,6 +44,11 @@ class Compared:
     @property
     def right(self) -> bool:
         return not self.wrong.any()
+
+    @cached_property
+    def moved(self) -> str:
+        """See ``moved_block``."""
+        return moved_block(self.weight, self.partner.values) if self.weight.place != BIAS else ""
 
 
 @dataclass
@@ -78,7 +85,7 @@ def beyond_steps(graph: Graph, reference: Graph, cases: Sequence[Mapping[str, An
     steps, partners = StepsCompared(), Partners(graph, reference)
     pairs = list(_pairs(graph, partners, steps))
     steps.count = len(pairs)
-    for pair, reason in _excused([pair for pair in pairs if not pair.right], pairs, partners, cases):
+    for pair, reason in _excused([pair for pair in pairs if not pair.right or pair.moved], pairs, partners, cases):
         if reason:
             steps.count -= 1
             steps.skipped[_called(pair.weight)] = reason
@@ -97,7 +104,8 @@ def _excused(
     scaled = equalised(beside, partners.graph, partners.reference)
     reasons = dict.fromkeys(scaled, "their channels are scaled, and those of another layer by the inverse")
     reasons |= {id(pair.weight): CORRECTED_SAYS for pair in wrong if _corrected(pair)}
-    left = [each for each in beside if id(each[0]) not in reasons]
+    moved = {id(pair.weight) for pair in wrong if pair.moved}
+    left = [each for each in beside if id(each[0]) not in reasons | dict.fromkeys(moved)]
     chosen = compensated(left, all_pairs, partners, cases) if left and cases else ()
     for pair in wrong:
         bias = pair.weight.place == BIAS
@@ -182,6 +190,9 @@ def _sentence(pair: Compared) -> str:
     weight, right, wrong = pair.weight, pair.partner.values, pair.wrong
     away = np.where(wrong, np.abs(weight.values - right) / np.maximum(weight.step, np.finfo(float).tiny), 0.0)
     place, where = worst(away)
+    if pair.moved:
+        of = f"{weight.layer.name}: of its weight {weight.name}, compared with the reference's {pair.partner.called}"
+        return f"{of}, {pair.moved}"
     why = cause(weight, right, wrong)
     more = f", with {pair.partner.folded} folded in," if pair.partner.folded else ""
     beyond = "more than one step" if np.any(weight.step) else "more than rounding"
