@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import hostile_code
 import numpy as np
 from hostile import ANY, REFUSED, Trap
 
@@ -135,6 +136,15 @@ def _code(folder: Path) -> Iterator[Trap]:
         config = {"class_name": "Sequential", "config": {"name": "s", "layers": [layer]}}
         path = archive(folder / f"{name}.keras", {**KERAS, "config.json": config})
         yield _trap(f"code: keras, {name}", path, ANY)
+    for number, (name, content) in enumerate(hostile_code.risky_graphs()):
+        path = folder / f"graph-{number}"
+        (path / "variables").mkdir(parents=True)
+        (path / "saved_model.pb").write_bytes(content)
+        yield _trap(f"code: SavedModel, {name}", path, REFUSED)
+    for number, line in enumerate(hostile_code.LINES):
+        yield _trap(f"code: TorchScript, {line!r}", hostile_code.script(folder / f"script-{number}.pt", line), REFUSED)
+    stateful = hostile_code.script(folder / "state.pt", more=hostile_code.STATE)
+    yield _trap("code: TorchScript, its state", stateful, REFUSED)
 
 
 def _texts(folder: Path) -> Iterator[Trap]:

@@ -171,12 +171,45 @@ def layer(kind, **config):
     return {**KERAS, "config.json": {"config": {"layers": [{"class_name": kind, "config": config}]}}}
 
 
+def structure(kind, context):
+    """A .pt2 whose inputs have this structure."""
+    inner = {"type": kind, "context": json.dumps(context), "children_spec": []}
+    spec = json.dumps([1, {"type": "builtins.tuple", "context": "null", "children_spec": [inner]}])
+    return {**PT2, "m/models/model.json": {"in_spec": spec}}
+
+
+def function(name, module="builtins"):
+    return {"class_name": "function", "config": name, "module": module, "registered_name": "function"}
+
+
 RISKS = {
+    "it holds the object 'get_file'": layer("Dense", activation=function("get_file", "keras.utils")),
+    "it holds the object 'Anything'": layer("mine>Anything"),
+    "a layer that opens another SavedModel": layer("mine>TFSMLayer"),
+    "it holds 'Dense' of the module 'keras_hub.x'": {
+        **KERAS,
+        "config.json": {"class_name": "Dense", "module": "keras_hub.x", "config": {}},
+    },
+    "reads the file 'words.txt'": layer("mine>TextVectorization", vocabulary="words.txt"),
+    "the structure": structure("collections.defaultdict", {"default_factory_module": "this"}),
+    "may name modules, which PyTorch would import": structure("builtins.dict", [{"__enum__": True, "fqn": "this:A"}]),
+    "its graph calls torch.ops.mine.anything.default": node("torch.ops.mine.anything.default"),
+    "its graph calls torch.ops.aten.from_file": node("torch.ops.aten.from_file"),
+    "its graph calls torch.ops.higher_order.triton_kernel_wrapper_mutation": node(
+        "torch.ops.higher_order.triton_kernel_wrapper_mutation"
+    ),
+    "its graph calls torch.utils.cpp_extension.load": {
+        **PT2,
+        "m/models/model.json": {"nodes": [{"inputs": [{"arg": {"as_operator": "torch.utils.cpp_extension.load"}}]}]},
+    },
     "a Lambda layer, which holds Python code": layer("Lambda"),
     "a Python lambda": layer("Dense", activation={"class_name": "__lambda__"}),
     "opens another SavedModel": layer("TFSMLayer"),
     "reads the file '/etc/passwd'": layer("StringLookup", vocabulary="/etc/passwd"),
-    "calls torch.save, which reads or writes files": {**TORCHSCRIPT, "m/code/__torch__.py": "  torch.save(x, 'f')\n"},
+    "calls torch.save, which may reach outside of the model": {
+        **TORCHSCRIPT,
+        "m/code/__torch__.py": "  torch.save(x, 'f')\n",
+    },
     "calls ops.image.write_file": {**TORCHSCRIPT, "m/CODE/__torch__.py": "ops.image.write_file (x)"},
     "it is a pickle, which can run any code": {"m/data.pkl": pickle.dumps(Runs(), 2)},
     "compiled code, m/data/aotinductor/model/x.so": {**PT2, "m/data/aotinductor/model/x.so": b""},
@@ -225,6 +258,10 @@ def test_a_file_that_can_run_code_is_refused_without_trust(tmp_path, says, membe
         sized("Mul(Integer(2), Symbol('s77', positive=True, integer=True), Float('0.5', precision=53))"),
         {**PT2, "m/data/sample_inputs/model.pt": pickle.dumps(((1.0, {"a": [2]}), None), 2)},
         layer("StringLookup", vocabulary=["a", "b"]),
+        layer("Dense", activation=function("relu"), kernel_initializer={"class_name": "GlorotUniform", "config": {}}),
+        {**KERAS, "config.json": {"class_name": "Functional", "compile_config": {"loss": function("my_loss", "mine")}}},
+        structure("collections.OrderedDict", ["a", 1]),
+        node("torch.ops.quantized_decomposed.quantize_per_tensor.default"),
         {**TORCHSCRIPT, "m/code/__torch__.py": "def saved(x): return torch.add(x, 1)"},
     ],
 )
@@ -243,7 +280,7 @@ def test_a_name_that_occurs_twice_in_an_archive_is_a_risk(tmp_path):
 def test_graphs_of_savedmodels_that_call_python_or_write_files(tmp_path):
     (tmp_path / "variables").mkdir()
     graph = tmp_path / "saved_model.pb"
-    graph.write_bytes(b"\x08\x01\x12\x0b\x12\x09WriteFile")
+    graph.write_bytes(b"\x08\x01\x12\x0f\x12\x0d\x0a\x0b\x12\x09WriteFile")
     assert "its graph has the operator WriteFile, which writes files" in refused(tmp_path)
     graph.write_bytes(b"\x08\x01\x12\x02\x0a")
     assert "damaged or truncated" in refused(tmp_path)

@@ -49,8 +49,8 @@ def fields(data: Buffer, start: int, end: int) -> Iterator[Field]:
     while place < end:
         tag, place = _varint(data, place, end)
         number, kind = tag >> 3, tag & 7
-        if number == 0:
-            raise Damaged(f"byte {place} has field number 0")
+        if not 0 < number < 2**29:  # of a larger one, protobuf keeps 29 bits
+            raise Damaged(f"byte {place} has field number {number}")
         begin, value = place, 0
         if kind == VARINT:
             value, place = _varint(data, place, end)
@@ -64,6 +64,14 @@ def fields(data: Buffer, start: int, end: int) -> Iterator[Field]:
         if place > end:
             raise Damaged(f"a field ends at byte {place}, and what holds it ends at byte {end}")
         yield Field(number, kind, begin, place, value)
+
+
+def packed(data: Buffer, field: Field) -> Iterator[int]:
+    """The values of a field of several whole numbers. Raises Damaged."""
+    place = field.start
+    while place < field.end:
+        value, place = _varint(data, place, field.end)
+        yield value
 
 
 def text(data: Buffer, field: Field) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from xverify.errors import Failed, SubjectError, Unsupported, first_line
+from xverify.formats._allowed import allowed
 from xverify.framework.adapter import Array
 from xverify.framework.modelfile import Change, ModelFile, change_weights
 from xverify.frameworks.tensorflow.base import OnTensorFlow
 
-# Layers whose configuration holds code, or the place of code. Keras opens them only when safe mode is off.
+# What a message says about layers whose configuration holds code, or the place of code.
 _CODE = {
     "Lambda": "a Lambda layer, which holds Python code",
     "__lambda__": "a Python lambda",
@@ -22,7 +23,6 @@ _CODE = {
     "JaxLayer": "a JaxLayer, which holds Python code",
     "FlaxLayer": "a FlaxLayer, which holds Python code",
 }
-_VOCABULARIES = {"StringLookup", "IntegerLookup", "TextVectorization"}
 
 
 class TensorFlowFile(ModelFile, OnTensorFlow):
@@ -58,14 +58,20 @@ class TensorFlowFile(ModelFile, OnTensorFlow):
 
 
 def code_in_config(config: Any) -> str:
-    """What code a configuration of Keras holds, as a clause; "" for none."""
+    """What code a configuration of Keras may hold, or which file it reads, as a clause; "" for none."""
     for item in _objects(config):
-        name = item.get("class_name")
-        if isinstance(name, str) and name.rpartition(">")[2] in _CODE:
-            return f"it holds {_CODE[name.rpartition('>')[2]]}"
-        inner = item.get("config")
-        if name in _VOCABULARIES and isinstance(inner, dict) and isinstance(inner.get("vocabulary"), str):
+        name, inner, module = item.get("class_name"), item.get("config"), item.get("module")
+        if isinstance(inner, dict) and isinstance(inner.get("vocabulary"), str):
             return f"its layer {name} reads the file {inner['vocabulary']!r}"
+        if not isinstance(name, str):
+            continue
+        own = name.rpartition(">")[2]
+        if own in _CODE:
+            return f"it holds {_CODE[own]}"
+        if own not in allowed("keras-names") or (own == "function" and inner not in allowed("keras-names")):
+            return f"it holds the object {(inner if own == 'function' else own)!r:.80}, which is none of Keras without code"
+        if module not in (None, "builtins", "keras") and not str(module).startswith("keras."):
+            return f"it holds {own!r} of the module {module!r:.80}, which Keras may import"
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
 import zlib
 from contextlib import suppress
@@ -12,8 +13,9 @@ from typing import IO, Any
 from xverify import reading
 
 LIMIT = 2**28  # bytes of one member that are read; no graph or source code of a model is as large
-
-
+# The end of an archive, and the two records before it in one with wide numbers: a mark, size and place of the directory, and then
+# the length of a comment, or the place of the first record.
+_END, _WIDE = struct.Struct("<4s8xIIH"), struct.Struct("<4s36xQQ4s4xQ4x")
 UNIQUE = reading.unique(lambda name: ValueError(f"an object in it has {name!r} twice"))
 
 
@@ -53,7 +55,28 @@ def read_json(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     return json.loads(read(archive, info), object_pairs_hook=UNIQUE)
 
 
-def repeated(path: Path) -> str:
-    """A name that occurs more than once, which different programs resolve differently; "" when there is none."""
+def doubt(path: Path) -> str:
+    """Why different programs may find different members in an archive, as a clause; "" where they do not."""
     names = [info.filename.lower() for info in members(path)]
-    return next((name for name in names if names.count(name) > 1), "") if len(set(names)) < len(names) else ""
+    if len(set(names)) < len(names):
+        return f"it holds {next(name for name in names if names.count(name) > 1)!r} twice, which hides one of the two"
+    return "" if not names or _is_plain(path) else "its directory does not lie where its end says, which hides members"
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether an archive ends with its directory and the records of its end, and nothing between or behind them."""
+    with reading.opened(path) as file:
+        whole = file.seek(0, 2)
+        file.seek(max(whole - _WIDE.size - _END.size, 0))
+        tail = file.read()
+    end, wide = tail[-_END.size :], tail[-_END.size - _WIDE.size : -_END.size]
+    mark, size, offset, comment = _END.unpack(end)
+    if mark != b"PK\5\6" or comment:
+        return False
+    place = whole - _END.size
+    if wide[-20:-16] == b"PK\6\7":
+        mark, size, offset, _, at = _WIDE.unpack(wide)
+        place -= _WIDE.size
+        if mark != b"PK\6\6" or at != place:
+            return False
+    return bool(offset + size == place)

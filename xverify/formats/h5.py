@@ -27,7 +27,7 @@ class Adapter(KerasFile):
 
     @classmethod
     def describe_risk(cls, path: Path) -> str:
-        # The configuration is a text in the file. The worker reads it with HDF5 and looks again, because it may be stored in parts.
+        # The configuration is a text in the file. The worker, which reads it with HDF5, decides: it may be stored in parts.
         with reading.opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             match = _CLASSES.search(data)
             return f"its configuration has a {match[1].decode()} layer, which can hold code" if match else ""

@@ -24,11 +24,13 @@ class Adapter(KerasFile):
 
     @classmethod
     def describe_risk(cls, path: Path) -> str:
-        if _zip.repeated(path):
-            return f"it holds {_zip.repeated(path)!r} twice, which hides one of the two"
+        if _zip.doubt(path):
+            return _zip.doubt(path)
         try:
             with zipfile.ZipFile(path) as archive:
-                return code_in_config(_zip.read_json(archive, archive.getinfo(CONFIG)))
+                config = _zip.read_json(archive, archive.getinfo(CONFIG))
+            # The model is opened without its loss and optimizer, which may have code of their own.
+            return code_in_config({**config, "compile_config": None} if isinstance(config, dict) else config)
         except (*_zip.ERRORS, RecursionError):
             return ""  # ``check`` says what is wrong
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zipfile
@@ -16,21 +17,24 @@ from typing import Any
 from xverify.errors import Failed, Unsupported, UsageError, first_line
 from xverify.formats import _torch_precision as torch_precision
 from xverify.formats import _zip
+from xverify.formats._allowed import allowed
 from xverify.formats._pickle import code_in_archive
 from xverify.formats._torch_file import TorchFile, named
 from xverify.framework.filenodes import Traced
 from xverify.framework.modelfile import FLOATS, Signature, Tensor, numpy_name
 from xverify.results.precision import Precision
 
-# What a node may call: an operator, or a function of sizes. No part of a name leads to an attribute such as __globals__.
-_OPERATOR = re.compile(
-    r"torch\.ops\.(?!load_library)[a-z]\w*(\.(?!__\w+__)\w+|\.__i?(and|or|xor|lshift|rshift)__){1,2}"
-)
+# What a node may call: a known operator, or a function of sizes. No part of a name leads to an attribute such as __globals__.
+_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(\.(?!__)\w+)?")
 _SIZES = re.compile(
     r"_operator\.(getitem|add|sub|mul|truediv|floordiv|mod|pow|neg|pos|abs|eq|ne|lt|le|gt|ge|and_|or_|not_|xor|lshift|rshift|"
     r"matmul|is_|is_not|iadd|isub|imul)|math\.[a-z]\w*|torch\.(_sym_|sym_)\w+|torch\._check\w*"
 )
-_REACHES = re.compile(r"\.(save|from_file|read_file|write_file|load_library)\b")
+# What the structure of inputs and outputs may consist of. Others name modules, which torch imports.
+_CONTAINERS = {
+    *(None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict", "collections.namedtuple"),
+    *("torch.Size", *(f"torch.fx.immutable_collections.immutable_{kind}" for kind in ("list", "dict"))),
+}
 # An expression of sizes: torch evaluates its text as Python code. Only these functions may be called in it.
 _EXPRESSION = re.compile(r"[\w\s+\-*/%().,<>=!&|~]*")
 _QUOTED = re.compile(r"'(\w+|-?\d+\.\d*(e[+-]?\d+)?)'")  # the name of a symbol, or a number
@@ -41,6 +45,7 @@ _FUNCTIONS = (
     "Symbol Integer Rational Float Add Mul LShift RShift BitwiseFn_bitwise_and BitwiseFn_bitwise_or OpaqueUnaryFn_sqrt "
     "floor ceiling"
 )
+_LOOKED_AT = frozenset({"target", "as_operator", "in_spec", "out_spec", "expr_str", "as_symint", "as_symfloat"})
 _COMPILED = (".so", ".o", ".dll", ".dylib", ".cubin", ".ptx")
 
 
@@ -85,8 +90,8 @@ class Adapter(TorchFile):
 
     @classmethod
     def describe_risk(cls, path: Path) -> str:
-        if _zip.repeated(path):
-            return f"it holds {_zip.repeated(path)!r} twice, which hides one of the two"
+        if _zip.doubt(path):
+            return _zip.doubt(path)
         try:
             with zipfile.ZipFile(path) as archive:
                 for info in archive.infolist():
@@ -189,10 +194,12 @@ def _risk(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
 def _risk_in_json(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
     content = _zip.read_json(archive, info)
     for key, text in _texts(content):
-        if (key == "target" and not (_OPERATOR.fullmatch(text) or _SIZES.fullmatch(text))) or _REACHES.search(text):
+        if key in ("target", "as_operator") and not _is_operator(text):
             return f"its graph calls {text[:80]}, which is no operator of a model"
         if key in ("expr_str", "as_symint", "as_symfloat") and not _is_expression(text):
             return f"its graph holds {text[:80]!r} as an expression of sizes, which PyTorch would evaluate"
+        if key in ("in_spec", "out_spec") and text and not _is_structure(json.loads(text)[1]):
+            return f"the structure {text[:80]!r} of its inputs or outputs may name modules, which PyTorch would import"
     configured = content.get("config") if isinstance(content, dict) else None
     for entry in configured.values() if isinstance(configured, dict) else ():
         if isinstance(entry, dict) and entry.get("use_pickle"):
@@ -210,6 +217,24 @@ def _pickled(archive: zipfile.ZipFile, name: str) -> str:
             if found:
                 return found
     return ""
+
+
+def _is_operator(text: str) -> bool:
+    match = _OPERATOR.fullmatch(text)
+    return f"{match[1]}::{match[2]}" in allowed("torch-operators") if match else _SIZES.fullmatch(text) is not None
+
+
+def _is_structure(node: Any) -> bool:
+    """Whether a tree that torch would build consists of plain containers whose keys are plain values."""
+    inner = node["children_spec"] if node["type"] is not None else []
+    context = node["context"]
+    named = node["type"] == "collections.namedtuple"  # its context is a name that torch looks up among those it knows
+    plain = json.loads(context) if isinstance(context, str) and not named else context
+    return node["type"] in _CONTAINERS and not _has_object(plain) and all(map(_is_structure, inner))
+
+
+def _has_object(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_has_object, value)))
 
 
 def _is_expression(text: str) -> bool:
@@ -231,7 +256,7 @@ def _texts(value: Any) -> Iterator[tuple[str, str]]:
             waiting.extend(item.items())
         elif isinstance(item, list):
             waiting.extend((key, each) for each in item)
-        elif isinstance(item, str) and key in ("target", "expr_str", "as_symint", "as_symfloat"):
+        elif isinstance(item, str) and key in _LOOKED_AT:
             yield key, item
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from xverify import reading
 from xverify.errors import Failed, SubjectError, Unsupported, UsageError, first_line
+from xverify.formats import _savedmodel_graph as savedmodel_graph
 from xverify.formats._protobuf import BYTES, VARINT, Damaged, fields, mapped
 from xverify.formats._tensorflow import TensorFlowFile
 from xverify.formats.tflite import choose
@@ -19,17 +20,6 @@ from xverify.results.precision import Precision, from_dtypes
 from xverify.weights.stored import Stored
 
 GRAPH = "saved_model.pb"
-# Operators with which a graph can change or read files, or call Python: they are stored as the field ``op`` of a node.
-_RISKS = {
-    "PyFunc": "calls Python",
-    "PyFuncStateless": "calls Python",
-    "EagerPyFunc": "calls Python",
-    "WriteFile": "writes files",
-    "ReadFile": "reads files",
-    "Save": "writes files",
-    "ImmutableConst": "reads files",
-}
-
 _PRODUCTS = (
     "Conv2D",
     "Conv3D",
@@ -84,24 +74,27 @@ class Adapter(TensorFlowFile):
 
     @classmethod
     def describe_risk(cls, path: Path) -> str:
-        data = mapped(path / GRAPH)
-        for operator, what in _RISKS.items():
-            # The field NodeDef.op: its tag, the length of the string, the string, the tag of the next field.
-            node = b"\x12" + bytes([len(operator)]) + operator.encode()
-            if data.find(node) >= 0:
-                return f"its graph has the operator {operator}, which {what}"
-        return ""
+        try:
+            return savedmodel_graph.risk(mapped(path / GRAPH))
+        except Damaged as error:
+            return f"its graph cannot be looked through: {error}"
 
     @classmethod
     def check(cls, path: Path) -> None:
         data = mapped(path / GRAPH)
         try:
             kinds = {(field.number, field.kind) for field in fields(data, 0, len(data))}
+            assets = savedmodel_graph.asset_names(data)
         except Damaged as error:
             raise UsageError(f"{path.name}: {GRAPH} of this SavedModel is damaged or truncated: {error}") from None
         if (2, BYTES) not in kinds or not kinds <= {(1, VARINT), (2, BYTES)}:
             raise UsageError(f"{path.name}: {GRAPH} holds no graph of a SavedModel")
         folder = path.resolve()
+        for name in assets:
+            if "\0" in name or not (folder / "assets" / name).resolve().is_relative_to(folder):
+                raise UsageError(
+                    f"{path.name}: its asset {name!r} lies outside of the folder, and such a SavedModel is never opened"
+                )
         for file in path.rglob("*"):
             if not file.is_dir() or file.parent.name == "variables":  # in which there are files alone
                 reading.present(file)

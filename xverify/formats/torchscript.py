@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xverify.errors import Unsupported, first_line
+from xverify.errors import Failed, Unsupported, first_line
 from xverify.formats import _torch_precision as torch_precision
+from xverify.formats import _torchscript_code as torchscript_code
 from xverify.formats import _zip
 from xverify.formats._torch_file import TorchFile, named
 from xverify.framework.filenodes import Traced
-from xverify.framework.modelfile import Signature, Tensor, numpy_name
+from xverify.framework.modelfile import Signature, Tensor, numpy_name, refusal
 from xverify.results.precision import Precision
 
-# TorchScript has few functions that reach outside of the model.
-_REACHES = re.compile(rb"\b(?:torch|aten|ops\.\w+)\.(save|from_file|read_file|write_file|load_library)\s*\(")
 _NARROW, _DOUBLE = (5, 6, 15), 7  # numbers in a graph of float16, float32, bfloat16, and of float64
 _SCALARS = {"int": "int64", "float": "float64", "bool": "bool"}
 
@@ -58,23 +57,30 @@ class Adapter(TorchFile):
 
     @classmethod
     def describe_risk(cls, path: Path) -> str:
-        if _zip.repeated(path):
-            return f"it holds {_zip.repeated(path)!r} twice, which hides one of the two"
+        if _zip.doubt(path):
+            return _zip.doubt(path)
+        codes, pickles = [], []
         try:
             with zipfile.ZipFile(path) as archive:
                 for info in archive.infolist():
-                    if "code/" in info.filename.lower() and not info.filename.endswith(".debug_pkl"):
-                        match = _REACHES.search(_zip.read(archive, info))
-                        if match:
-                            return f"its code calls {match[0].decode().rstrip('( ')}, which reads or writes files"
+                    name = info.filename.lower()
+                    if "code/" in name and not name.endswith(".debug_pkl"):
+                        codes.append(_zip.read(archive, info).decode())
+                    elif name.endswith(".pkl"):
+                        pickles.append(_zip.read(archive, info))
         except _zip.TooLarge as error:
             return f"its code cannot be looked through: {error}"
         except _zip.ERRORS:
-            pass  # the framework says what is wrong
-        return ""
+            return ""  # the framework says what is wrong
+        return torchscript_code.risk(codes, pickles)
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Script:
+        if not options.get("trust"):
+            self._look_inside(path)
         module = self.torch.jit.load(str(path), map_location=self.device).eval()
+        unknown = "" if options.get("trust") else torchscript_code.unknown_operator(module)
+        if unknown:
+            raise Failed(refusal(path, f"it has the operator {unknown}, which may reach outside of the model"))
         inputs = {}
         for argument in module.forward.schema.arguments[1:]:
             kind = str(argument.type)
@@ -85,6 +91,17 @@ class Adapter(TorchFile):
             if kind == "Tensor" or not argument.has_default_value():
                 inputs[argument.name] = kind
         return Script(self._double(module) if float64 else module, inputs, float64)
+
+    def _look_inside(self, path: Path) -> None:
+        """Raise Failed for a file that PyTorch's own reader of archives finds risky, where it finds other members than Python's."""
+        reader = self.torch._C.PyTorchFileReader(str(path))
+        names = reader.get_all_records()
+        codes = [
+            reader.get_record(name).decode() for name in names if name.startswith("code/") and name.endswith(".py")
+        ]
+        risk = torchscript_code.risk(codes, [reader.get_record(name) for name in ("data.pkl", "constants.pkl")])
+        if risk:
+            raise Failed(refusal(path, risk))
 
     def tensors(self, model: Script) -> Mapping[str, Any]:
         return super().tensors(model.module)
