@@ -102,7 +102,7 @@ def torch() -> Iterable[str]:
 
 
 # Objects of Keras that hold code, open other files or models, or belong to other frameworks; and what makes any one.
-_KERAS_CODE = "Lambda TorchModuleWrapper TFSMLayer JaxLayer FlaxLayer Distiller TFOptimizer TorchOptimizer serialize deserialize get"
+_KERAS_CODE = "Lambda TorchModuleWrapper TFSMLayer JaxLayer FlaxLayer Distiller TFOptimizer TorchOptimizer"
 _KERAS_PARTS = (
     "layers initializers regularizers constraints quantizers dtype_policies losses metrics optimizers activations random "
     "models ops"
@@ -130,11 +130,14 @@ def keras() -> Iterable[str]:
             if each.__module__.startswith("keras.src.") and each.__module__.split(".")[2] in _KERAS_PARTS.split(" "):
                 found.add(each.__name__)
     for path, each in REGISTERED_NAMES_TO_OBJS.items():
-        if path.split(".")[1] in _KERAS_PARTS.split(" ") and (
-            inspect.isclass(each) or path.split(".")[1] not in ("layers", "models")
+        inside = getattr(each, "__module__", "").split(".")[2:3] if inspect.isclass(each) else path.split(".")[1:2]
+        if (
+            inside
+            and inside[0] in _KERAS_PARTS.split(" ")
+            and (inspect.isclass(each) or inside[0] not in ("layers", "models"))
         ):
             found.add(path.rpartition(".")[2])
-    yield from found - {*_KERAS_CODE.split(" ")}
+    yield from found - {*_KERAS_CODE.split(" "), "serialize", "deserialize", "get"}
     yield from (
         "function",
         "Policy",

@@ -299,6 +299,43 @@ def test_openvino_ir_without_its_weights(tmp_path):
     assert "truncated: it does not end with </net>" in refused(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("<a>" * 300_000 + "</a>" * 300_000, "are nested more than 100 deep"),
+        ("<layers>" + "<a x='1'><b/>" * 100 + "</a>" * 100 + "</layers>", "are nested more than 100 deep"),
+        ("<layers></edges>", "is damaged: mismatched tag"),
+    ],
+)
+def test_an_openvino_ir_that_is_nested_too_deep_or_damaged(xverify, tmp_path, text, says):
+    path = tmp_path / "m.xml"
+    path.with_suffix(".bin").touch()
+    path.write_text(f'<net name="g" version="11">{text}</net>')
+    assert says in refused(path)
+    done = xverify("check", path)
+    assert (done.code, len(done.err.splitlines()), says in done.err) == (2, 1, True)
+    path.write_text('<net name="g" version="11">' + "<a>" * 98 + "</a>" * 98 + "</net>")
+    assert formats.examine(path).name == "openvino-ir"
+
+
+def test_an_openvino_ir_with_a_type_of_its_own(tmp_path):
+    path = tmp_path / "m.xml"
+    path.write_text('<net name="g" version="11"><!DOCTYPE net [<!ENTITY a "a">]>&a;</net>')
+    assert "is damaged" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {**KERAS, "config.json": '{"config": ' + "[" * 300_000 + "]" * 300_000 + "}"},
+        {**PT2, "m/models/model.json": '{"graph": ' + "[" * 300_000 + "]" * 300_000 + "}"},
+        {**PT2, "m/models/model.json": {"in_spec": "[" * 300_000 + "]" * 300_000}},
+    ],
+)
+def test_a_text_that_is_nested_too_deep_is_refused(tmp_path, members):
+    assert "recursion" in refused(archive(tmp_path / "file", members))
+
+
 def test_names_of_formats_and_frameworks_differ_and_say_what_to_install():
     assert not set(formats.files()) & set(discovery.files())
     for name, form in formats.load_all().items():

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 from xverify import reading
 from xverify.errors import UsageError
 from xverify.formats._openvino import OnOpenVINO
+from xverify.formats._protobuf import DEEPEST
 
 _BEGINNING = re.compile(rb"\s*(<\?xml[^>]*\?>)?\s*<net\s[^>]*\bversion=\"\d+\"")
 _CONSTANT = re.compile(rb"<data\b[^>]*\boffset=\"(\d+)\"[^>]*\bsize=\"(\d+)\"")
@@ -36,6 +38,7 @@ class Adapter(OnOpenVINO):
         text = reading.content(path)
         if not text.rstrip().endswith(b"</net>"):
             raise UsageError(f"{path.name}: this OpenVINO IR is truncated: it does not end with </net>")
+        _check_nesting(path, text)
         ends = [int(offset) + int(size) for offset, size in _CONSTANT.findall(text)]
         weights = path.with_suffix(".bin")
         there = reading.present(weights)  # OpenVINO also opens one of which no constant is a part
@@ -62,3 +65,28 @@ class Adapter(OnOpenVINO):
         from xverify.formats._openvino_graph import node_values
 
         return node_values(self, model, inputs, folder)
+
+
+def _check_nesting(path: Path, text: bytes) -> None:
+    """Raise UsageError for a document that is no XML, is nested too deep, or has a type of its own, with entities."""
+    depth = 0
+
+    def begin(*_: Any) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > DEEPEST:
+            raise UsageError(f"{path.name}: the elements of this OpenVINO IR are nested more than {DEEPEST} deep")
+
+    def end(_: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def typed(*_: Any) -> None:
+        raise UsageError(f"{path.name}: this OpenVINO IR has a document type, which OpenVINO does not write")
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = begin, end, typed
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise UsageError(f"{path.name}: this OpenVINO IR is damaged: {error}") from None
