@@ -113,6 +113,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
     """
     inputs, outputs, says = _decided(opened, cases, reference, settings)
     opened = sequence.partners(opened, inputs, outputs, settings)
+    kept = sequence.kept_inside(inputs, outputs, settings)
     path = opened.worker.folder / INPUTS
     write_inputs(cases.arrays, inputs, path)
     own = compute(opened, path, "outputs")
@@ -129,7 +130,7 @@ def compute_matched(opened: Opened, cases: Cases, reference: Meaning, settings: 
         as_reference(own, outputs, cases.count),
         names={pair.reference: pair.own for pair in outputs.pairs},
         matched=tuple(matched),
-        missing=outputs.missing,
+        missing=tuple(each for each in outputs.missing if each not in kept),
         notes=tuple(notes),
         state=opened.state,
         is_turned=any(pair.order for pair in inputs.pairs),

@@ -20,7 +20,7 @@ from .judge import runtime
 from .meaning import Meaning, own_meaning, perturbed_meaning
 from .nodes import judge_nodes
 from .reference import check, is_recorded, read
-from .steady import randomness
+from .steady import in_sequence, randomness
 from .subject import File, Opened, make_worker, open_file
 
 Ready = TypeVar("Ready")
@@ -129,6 +129,10 @@ class FileReference:
         cases, computed = tools.guess(opened)
         opened = with_graph(replace(opened, state=computed.state), computed.inputs, graphs, context.notes)
         random = randomness(opened, computed.inputs, computed.own, graphs)
+        if random:
+            opened, computed = in_sequence(opened, computed, graphs)
+            random = "" if opened.keeps else random
+            context.notes.extend(computed.notes[-1:] if opened.keeps else ())
         if random:
             return Known(Absent(f"the reference is random: {random}"), own_summary(str(settings.against)))
         context.listener.phase("reference", "evaluating it in float64")

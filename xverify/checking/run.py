@@ -24,7 +24,7 @@ from ..results.precision import Precision
 from ..results.records import Result
 from ..weights import npz
 from ..workload.sizes import Size, combinations, naming, said
-from . import decoder_cases, references, sizes
+from . import decoder_cases, references, sequence, sizes
 from .answers import Answers
 from .candidate import Checked, Context, Evaluated, Known, ReferenceFailed, Target, Tools, attempt
 from .cases import told_by_graph
@@ -42,7 +42,7 @@ from .precision import read_precision
 from .references import Given, Reference
 from .report import questions, result_of, rows_of
 from .reproducer import reproduced, with_reproducers
-from .steady import invalid, randomness
+from .steady import in_sequence, invalid, randomness
 from .subject import File, Opened, in_real_numbers, make_worker, open_file
 from .timing import time_files
 
@@ -284,6 +284,11 @@ class Check:
             sizes.check_reached(opened.label, opened.signature.inputs, sized(npz.OnDisk(computed.inputs)))
         opened = with_graph(replace(opened, state=computed.state), computed.inputs, self.graphs, context.notes)
         random = randomness(opened, computed.inputs, computed.own, self.graphs)
+        if random:
+            opened, computed = in_sequence(opened, computed, self.graphs)
+            random = "" if opened.keeps else random
+        if target is not None and not random:
+            sequence.check_kept(opened, settings)
         capture = None if random else Capture.begin(opened, computed.inputs, self.graphs)
         wrong = misdeclared(opened, self._described(opened).declared, computed.own)
         computed = replace(computed, notes=(*computed.notes, *wrong))

@@ -149,13 +149,18 @@ def _fits(output: Tensor, given: Tensor) -> bool:
 
 
 def partners(opened: Opened, inputs: Matching, outputs: Matching, settings: CheckSettings) -> Opened:
-    """A file under test with its state, which --state names as the reference does. Raises Failed when it lacks a part of it."""
+    """A file under test with its state, which --state names as the reference does. Raises Failed when it lacks a part of it.
+
+    What it neither takes nor returns, it may keep from call to call; see ``check_kept``.
+    """
     if not settings.state:
         return opened
     taken = {pair.reference: pair for pair in inputs.pairs}
     returned = {pair.reference: pair for pair in outputs.pairs}
-    state = {}
+    state, kept = {}, kept_inside(inputs, outputs, settings)
     for output, given in settings.state.items():
+        if output in kept:
+            continue
         for what, name, pairs in (("output", output, returned), ("input", given, taken)):
             if name not in pairs:
                 raise Failed(f"it has no {what} for {name} of the reference, which is a part of the state")
@@ -163,6 +168,22 @@ def partners(opened: Opened, inputs: Matching, outputs: Matching, settings: Chec
             raise Failed(f"--state {output}={given}: the file has the axes of these two in different orders")
         state[taken[given].own] = returned[output].own
     return replace(opened, state=state)
+
+
+def kept_inside(inputs: Matching, outputs: Matching, settings: CheckSettings) -> set[str]:
+    """The outputs of --state that a file lacks together with their inputs. Its variables may be in their place."""
+    pairs = (settings.state or {}).items()
+    return {output for output, given in pairs if output in outputs.missing and given in inputs.missing}
+
+
+def check_kept(opened: Opened, settings: CheckSettings) -> None:
+    """Raise Failed when a file lacks a part of the state, and keeps nothing from call to call."""
+    lacking = len(settings.state or {}) > len(opened.state)
+    if lacking and not opened.keeps:
+        raise Failed(
+            f"it has no input and no output for a part of the state ({', '.join((settings.state or {}).values())} in the "
+            "reference), and keeps nothing from call to call"
+        )
 
 
 # -- the report ---------------------------------------------------------------------------------------------------------

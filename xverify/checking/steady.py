@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,16 @@ from ..results.verdicts import Verdict
 from ..verdict.limits import UNIT, growth
 from ..verdict.sizes import rms
 from ..weights.canonical import Array
+from ..workload.keys import case_key
+from .computing import Computed
 from .judge import Judged
+from .matching import turn_back
 from .meaning import Outputs
 from .subject import Opened, compute
 
 LONG_SUM = 2**20  # terms; the order of the terms of such a sum may change from call to call
 SHOWN = 3  # operators that a reason names
+KEEPS = "keeps something from call to call"
 
 
 def randomness(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker | None) -> str:
@@ -43,12 +48,28 @@ def randomness(opened: Opened, inputs: Path, outputs: Outputs, graphs: Worker | 
             return ""
     by = "in which values are finite" if math.isinf(share) else f"by {share:.2g} of the result"
     known = ", ".join(operators[:SHOWN]) + (f" and {len(operators) - SHOWN} more" if len(operators) > SHOWN else "")
-    why = (
-        f"random operators: {known}"
-        if known
-        else "it draws random numbers, reads a clock, or keeps something from call to call"
-    )
+    why = f"random operators: {known}" if known else f"it draws random numbers, reads a clock, or {KEEPS}"
     return f"two calls of {opened.path.name} on one input differ {by} ({place}); {why}; save it in inference mode, without dropout"
+
+
+def in_sequence(opened: Opened, computed: Computed, graphs: Worker | None) -> tuple[Opened, Computed]:
+    """A file that keeps something by design, such as a state of its variables, and what it computes in one sequence of calls.
+
+    It is such a file where it computes the same whenever it is opened anew, and draws no random numbers. Others are returned as
+    they are.
+    """
+    anew, inputs = replace(opened, keeps=True, written=None, kinds={}), computed.inputs
+    if opened.is_onnx or _operators(opened, graphs):
+        return opened, computed
+    own = compute(anew, inputs, "outputs-in-sequence")
+    if _largest(own, compute(anew, inputs, "again-in-sequence"))[1] > growth(LONG_SUM) * UNIT:
+        return opened, computed
+    outputs = {}
+    for key in computed.outputs:
+        case, _, name = key.partition("/")
+        outputs[key] = turn_back(own[case_key(int(case), computed.names[name])], computed.orders.get(name))
+    says = f"{opened.path.name} {KEEPS}: its input cases are the steps of one sequence, which begins as the file does"
+    return anew, replace(computed, own=own, outputs=outputs, notes=(*computed.notes, says))
 
 
 def invalid(reason: str) -> Judged:

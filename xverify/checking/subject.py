@@ -52,6 +52,7 @@ class Opened(File):
 
     signature: its inputs and outputs. environment: versions and settings of the runtime.
     state: in a sequence, input -> the output of the step before that it is given.
+    keeps: whether it keeps something from call to call. Its input cases are then the steps of one sequence.
     real: whether it takes and returns real numbers where the file has quantised ones.
     written: an ONNX file of the same meaning as a file of another format; None without one.
     kinds: the nodes of ``written`` that are operators of the file: name -> operator.
@@ -60,6 +61,7 @@ class Opened(File):
     signature: Signature
     environment: Mapping[str, object]
     state: Mapping[str, str] = field(default_factory=dict)
+    keeps: bool = False
     real: bool = False
     written: Path | None = None
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -172,14 +174,14 @@ def compute(
     path = opened.worker.folder / f"{name}.npz"
     state = dict(opened.state)
     question = Compute(str(inputs), str(path), float64=float64, state=state, perturb=perturb, again=again)
-    opened.worker.ask(question)
+    opened.worker.ask(replace(question, anew=opened.keeps))
     return npz.OnDisk(path)
 
 
 def compute_redrawn(opened: Opened, inputs: Path, seed: int) -> Mapping[str, Array] | None:
     """The same with all weights drawn anew, in the file's own precision; None where its weights cannot be changed."""
     path = opened.worker.folder / "redrawn.npz"
-    reply = opened.worker.ask(Compute(str(inputs), str(path), state=dict(opened.state), redraw=seed))
+    reply = opened.worker.ask(Compute(str(inputs), str(path), state=dict(opened.state), redraw=seed, anew=opened.keeps))
     return npz.OnDisk(path) if reply.redrawn else None
 
 

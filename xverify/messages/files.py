@@ -65,6 +65,7 @@ class Compute(Request[Computed]):
         operation is perturbed, and of another one every weight, where the runtime gives access to it. None: no perturbation.
     redraw: seed with which all float32 weights are drawn anew, where the runtime gives access to them; None: the file's own.
     again: begin with the last case, and call a single case or a sequence once before. What changes from call to call then shows.
+    anew: open the file once more, and call the cases in their order, as the steps of what it keeps from call to call.
     """
 
     inputs: str
@@ -75,6 +76,7 @@ class Compute(Request[Computed]):
     perturb: int | None = None
     redraw: int | None = None
     again: bool = False
+    anew: bool = False
 
 
 @dataclass(frozen=True)

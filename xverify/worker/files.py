@@ -75,7 +75,7 @@ class FileWork(Group):
         begun = state.clock()
         model = state.model
         change = _change(request)
-        if request.float64 or change is not None:
+        if request.float64 or change is not None or request.anew:
             model = form.build(state.source, state.options, float64=request.float64)
         changed = None if change is None else form.with_weights(model, change, Path(request.path).parent)
         model = model if changed is None else changed
@@ -174,6 +174,6 @@ def _change(request: Compute) -> Change | None:
 def _order(count: int, request: Compute) -> list[int]:
     """The cases in the order of their calls; the last call of a case counts."""
     cases = list(range(count))
-    if not request.again:
+    if not request.again or request.anew:
         return cases
     return [0, *cases] if request.state or count == 1 else cases[::-1]
