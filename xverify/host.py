@@ -67,6 +67,21 @@ def _cpu() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
+def saturates_int8() -> bool:
+    """Whether int8 kernels of this processor add two products in 16 bits: x86 with AVX2, and without any VNNI."""
+    flags = _flags()
+    return "avx2" in flags and not any("vnni" in flag for flag in flags)
+
+
+def _flags() -> set[str]:
+    """What the processor can do, as Linux names it."""
+    try:
+        found = re.search(r"^flags\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return set(found[1].split()) if found else set()
+
+
 def expanded(path: str) -> Path:
     """A path in which ``~`` stands for the home folder, absolute. Where there is none, nothing is found or made at the path.
 

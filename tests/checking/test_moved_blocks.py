@@ -107,7 +107,7 @@ def larger(numbers, scale, zero):
     ("form", "bits", "wrong", "says"),
     [
         ("nbits", 4, shifted, "the zero point of the block at [32, 5] is 1 too"),
-        ("blocked", 8, column, "the zero point of the block at [0, 5] and 3 other blocks is 1 too small"),
+        ("blocked", 8, column, "the zero point of channel 5 is 1 too small"),
         ("nbits", 8, larger, "the scale of the block at [32, 5] is × 1.05"),
         ("blocked table", 8, shifted, "the zero point of the block at [5, 32] is 1 too small"),
     ],

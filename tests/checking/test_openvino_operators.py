@@ -11,6 +11,7 @@ pytest.importorskip("openvino")
 
 import openvino
 from conftest import cli
+from helpers.marks import needs_vnni
 from openvino import opset13 as ops
 
 pytestmark = pytest.mark.slow
@@ -147,7 +148,7 @@ def right(tmp_path_factory):
     return rows(folder, *(saved(folder, name) for name in MODELS))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(each, marks=needs_vnni) for each in MODELS])
 def test_every_operator_of_a_right_file_is_compared_and_equal(right, name):
     done, found = right
     error = found[name, "runtime"]["error"]

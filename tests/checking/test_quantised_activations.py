@@ -8,7 +8,10 @@ import pytest
 onnx = pytest.importorskip("onnx")
 quantization = pytest.importorskip("onnxruntime.quantization")
 pytest.importorskip("torch")
+from helpers import reproducers  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
+
+from xverify import host  # noqa: E402
 
 node, SIZES = helper.make_node, {"x": [1, 3, 12, 12], "y": [1, 24, 1, 1]}
 BETWEEN = {"Relu": ["a"], "Clip": ["a", "zero", "six"]}
@@ -89,3 +92,41 @@ def test_a_relu_that_is_missing_is_named(xverify, tmp_path, form):
     error = checked(xverify, tmp_path, made, right)
     assert error["verdict"] == "DIFFERENT"
     assert "the reference has Relu 'between' before it" in error["reason"], error["reason"]
+
+
+def dynamic(path):
+    """A product of x, which is quantised when it runs, and a weight with numbers up to 127."""
+    w = np.random.default_rng(3).integers(80, 128, (12, 6)).astype(np.int8)
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "steps"), node("MatMulInteger", ["q", "w", "z"], ["i"], "product"),
+        node("Cast", ["i"], ["f"], "cast", to=TensorProto.FLOAT), node("Mul", ["s", "size"], ["both"], "sizes"),
+        node("Mul", ["f", "both"], ["y"], "scaled"),
+    ]  # fmt: skip
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, size]) for name, size in (("x", 12), ("y", 6))]
+    arrays = [
+        numpy_helper.from_array(np.asarray(array), name) for name, array in {"w": w, "size": np.float32(0.01)}.items()
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], arrays)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+SATURATES = "this processor's int8 kernel saturates sums of two products (no VNNI)"
+
+
+def test_a_kernel_that_saturates_is_named_with_its_remedy(xverify, tmp_path, monkeypatch):
+    file = dynamic(tmp_path / "dynamic.onnx")
+    reproducers.plant(tmp_path, monkeypatch, node="product", saturates=True)
+    done = xverify("check", file, "--input-range", "0,1", "--json", tmp_path / "r.json")
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert (done.code, row["error"]["verdict"]) == (1, "DIFFERENT"), done.out + done.err
+    assert f"{SATURATES}; quantise with reduce_range, or set session.x64quantprecision" in row["error"]["reason"]
+    assert "product" in row["error"]["reason"]
+
+
+@pytest.mark.parametrize("flags", ["avx2 avx512f", "avx2 avx_vnni", "avx2 avx512_vnni", ""])
+def test_a_processor_without_vnni_is_told_up_front(xverify, tmp_path, monkeypatch, flags):
+    monkeypatch.setattr(host, "_flags", lambda: set(flags.split()))
+    done = xverify("check", dynamic(tmp_path / "dynamic.onnx"))
+    told = f"Note: dynamic.onnx: {SATURATES}, so the outputs may" in " ".join(done.out.split())
+    assert told == (flags == "avx2 avx512f"), done.out

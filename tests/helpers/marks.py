@@ -7,7 +7,13 @@ from itertools import compress, product
 import pytest
 from _pytest.mark.expression import Expression
 
+from xverify import host
+
 MARKS = ("slow", "long", "timed")
+# Of tests that compute int8 products of right files: without VNNI, the kernels themselves are wrong.
+needs_vnni = pytest.mark.skipif(
+    host.saturates_int8(), reason="int8 kernels of this processor saturate sums of two products (no VNNI)"
+)
 
 
 def with_long(values: Iterable[str], *long: str) -> list:

@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.marks import needs_vnni
 
 pytest.importorskip("onnxruntime")
+pytestmark = needs_vnni
 SUITES = Path(__file__).parents[2] / "suites"
 
 

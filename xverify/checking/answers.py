@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from .. import host
 from ..errors import TimedOut
 from ..processes.worker import Worker
 from ..results.precision import Quantisation
@@ -26,6 +27,10 @@ FLIPPED = "every node is EQUAL, and half a step at each quantised value changes 
 UNSHOWN = (
     "half a step at each quantised value changes the outputs by as much; this runtime does not show its nodes, so nothing tells "
     "whether each is right"
+)
+SATURATES = (
+    "this processor's int8 kernel saturates sums of two products (no VNNI), so the outputs may be other ones than on processors "
+    "with VNNI, and DIFFERENT; quantise with reduce_range, or set session.x64quantprecision"
 )
 FURTHER = 3  # cases beside the first in which nodes are judged
 
@@ -58,6 +63,9 @@ class Answers:
 
     def of(self, evaluated: Evaluated, target: Target | None) -> Answered:
         """The answers about a file that was computed, and whose precision is known. target: the reference; None without one."""
+        at = evaluated.at
+        if (at.weights, at.activations) == ("int8", "uint8") and evaluated.opened.is_onnx and host.saturates_int8():
+            self._note(evaluated, SATURATES)
         evaluated = self._with_meaning(evaluated)
         if evaluated.late:  # the worker that was late is gone
             return replace(self, graphs=None)._of(evaluated, target)

@@ -8,6 +8,7 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 from helpers.graphresiduals import floor, in_own_types, rho  # noqa: E402
+from helpers.marks import needs_vnni  # noqa: E402
 from helpers.runtimefaults import FAULTS, network, quantised_network  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
@@ -112,6 +113,7 @@ def test_wrong_shapes_types_and_whole_numbers_have_a_reason():
 # -- quantised graphs -------------------------------------------------------------------------------------------------
 
 
+@needs_vnni
 def test_a_quantised_graph_is_equal_up_to_ties():
     model, inputs = quantised_network(), image()
     captured = capture(model, inputs)

@@ -190,10 +190,10 @@ def _sentence(pair: Compared) -> str:
     weight, right, wrong = pair.weight, pair.partner.values, pair.wrong
     away = np.where(wrong, np.abs(weight.values - right) / np.maximum(weight.step, np.finfo(float).tiny), 0.0)
     place, where = worst(away)
-    if pair.moved:
+    if pair.right:
         of = f"{weight.layer.name}: of its weight {weight.name}, compared with the reference's {pair.partner.called}"
         return f"{of}, {pair.moved}"
-    why = cause(weight, right, wrong)
+    why = cause(weight, right, wrong) or pair.moved
     more = f", with {pair.partner.folded} folded in," if pair.partner.folded else ""
     beyond = "more than one step" if np.any(weight.step) else "more than rounding"
     return (

@@ -25,6 +25,9 @@ from ..evaluation import ERRORS, EXACT, OWN, Evaluation, Pass, Scope, given
 from ..model import Graph, Node, UnsupportedOperator
 from ..operators.few_bits import MOST, rounds_inputs
 from ..operators.quantized import UNROUNDED
+from ..operators.registry import Call
+from ..operators.saturating import SATURATING, SAYS, saturating
+from ..operators.table import find
 from ..values import UNITS, Named, Value, convert, dtype_of, exact_of, in_range, is_float, tensor, unit_roundoff
 from .approximations import approximation
 from .narrower import explained
@@ -160,6 +163,34 @@ class _Replay(Evaluation):
         index: int,
         terms: int,
     ) -> Finding:
+        finding = self._beside_exact(place, node, inputs, value, returned, index, terms)
+        if finding.verdict > Verdict.EQUAL and node.op in SATURATING:
+            with saturating():
+                other = Value(tuple(self._by_saturating(node, inputs, index, value)), value.dtype)
+                again = self._beside_exact(place, node, inputs, other, returned, index, terms)
+            if again.verdict == Verdict.EQUAL:
+                return replace(finding, reason=SAYS)
+        return finding
+
+    def _by_saturating(self, node: Node, inputs: Sequence[Value | None], index: int, value: Value) -> list[Any]:
+        """The output of a node in every pass, when sums of two products saturate. value: the exact one."""
+        implementation = find(node)
+        assert implementation is not None
+        made = Call.of(node, inputs).outputs(implementation, exact_of(inputs))[index]
+        change = made - value.exact if value.is_float else None
+        return [made if change is None else each + change for each in value.by_pass]
+
+    def _beside_exact(
+        self,
+        place: Place,
+        node: Node,
+        inputs: Sequence[Value | None],
+        value: Value,
+        returned: Mapping[str, Any],
+        index: int,
+        terms: int,
+    ) -> Finding:
+        """The finding beside the exact output, or the one that is given in its place."""
         returned_value = returned[node.outputs[index]]
         if not isinstance(value.exact, np.ndarray):
             return place.incomparable("the runtime returned an array, and the file says a sequence", terms)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..model import Node
 from ..values import element_type, tensor
+from . import saturating
 from .convolution import convolve
 from .elementwise import FORMULAS
 from .registry import MICROSOFT, OPERATORS, Call, Operator, operator
@@ -126,13 +127,22 @@ def _centred(x: Any, zero: Any, axis: int) -> Tensor:
 
 def integer_product(call: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Tensor:
     """The product of two quantised matrices, in steps."""
+    if saturating.saturates(a, b):
+        zeros = ((a, a_zero, -2), (b, b_zero, -1))
+        offsets = (along(0 if zero is None else zero, np.ndim(each), axis) for each, zero, axis in zeros)
+        return saturating.product(a, b, *map(tensor, offsets))
     return torch.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
 
 
 def integer_conv(call: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Tensor:
     """A convolution of a quantised image, in steps."""
     image, kernel = _centred(x, x_zero, 1), _centred(w, w_zero, 0)
-    return convolve(image, kernel, windows(call, image.shape[2:], kernel.shape[2:]), call.get("group", 1))
+    window, groups = windows(call, image.shape[2:], kernel.shape[2:]), call.get("group", 1)
+    if saturating.saturates(x, w) and not np.any(w_zero):
+        made = saturating.convolution(x, w, x_zero, window, groups)
+        if made is not None:
+            return made
+    return convolve(image, kernel, window, groups)
 
 
 operator("MatMulInteger")(lambda call, *inputs: integer_product(call, *inputs).to(torch.int32))
@@ -181,9 +191,8 @@ def _gemm(
     call: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None, *_: Any
 ) -> Any:
     """The product of two quantised matrices and a bias in the steps of the product, in real numbers."""
-    left = _centred(a, a_zero, 0 if call.get("transA", 0) else 1)
-    right = _centred(b, b_zero, 0 if call.get("transB", 0) else 1)
-    y = torch.matmul(left.T if call.get("transA", 0) else left, right.T if call.get("transB", 0) else right).numpy()
+    left, right = (each.T if call.get(turned, 0) else each for each, turned in ((a, "transA"), (b, "transB")))
+    y = integer_product(call, left, right, a_zero, b_zero).numpy()
     factor = along(a_scale, 2, 1) * along(b_scale, 2, 1) * call.get("alpha", 1.0)
     return (y if c is None else y + np.asarray(c).astype(np.float64)) * factor
 
