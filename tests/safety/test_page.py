@@ -4,13 +4,16 @@ import ast
 import re
 from pathlib import Path
 
+from xverify.framework import formats
+
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs" / "safety.md").read_text()
+TABLE, _, REST = PAGE.partition("The rest of this page")
 
 
 def rows():
     """(a sentence, the tests that it names) for each row of the table."""
-    for sentence, named in re.findall(r"^\| ([^`|-].*?\.) \| (.*) \|$", PAGE, re.MULTILINE):
+    for sentence, named in re.findall(r"^\| ([^`|-].*?\.) \| (.*) \|$", TABLE, re.MULTILINE):
         yield sentence, re.findall(r"`([\w/]+\.py)::(\w+)`", named)
 
 
@@ -21,10 +24,19 @@ def names_in(name):
 
 def test_every_sentence_has_tests_that_exist():
     found = list(rows())
-    assert len(found) == len(re.findall(r"^\| .*\|$", PAGE, re.MULTILINE)) - 1 > 10  # without the head
+    assert len(found) == len(re.findall(r"^\| .*\|$", TABLE, re.MULTILINE)) - 1 > 10  # without the head
     for sentence, named in found:
         assert named, sentence
         assert not [test for file, test in named if test not in names_in(file)], sentence
+
+
+def test_every_format_says_what_its_files_may_use():
+    rows = re.findall(r"^\| (.*?) \| .* \|$", REST, re.MULTILINE)
+    for name, form in formats.load_all().items():
+        words = {name, form.title.split(" ")[0], "." + name}
+        assert any(word in row for row in rows for word in words), name
+    for kept in Path(formats.__file__).parents[1].joinpath("formats").glob("*.txt"):
+        assert f"`{kept.name}`" in REST
 
 
 def test_the_table_is_half_a_page():
