@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,12 +68,55 @@ def fields(data: Buffer, start: int, end: int) -> Iterator[Field]:
         yield Field(number, kind, begin, place, value)
 
 
-def packed(data: Buffer, field: Field) -> Iterator[int]:
-    """The values of a field of several whole numbers. Raises Damaged."""
-    place = field.start
-    while place < field.end:
-        value, place = _varint(data, place, field.end)
-        yield value
+class Message:
+    """A message that is given in parts, as protobuf puts them together. Its methods take the number of a field."""
+
+    def __init__(self, data: Buffer, places: Iterable[Field]) -> None:
+        self.data, self.found = data, defaultdict[int, list[Field]](list)
+        for place in places:
+            for each in fields(data, place.start, place.end):
+                self.found[each.number].append(each)
+
+    @classmethod
+    def of(cls, data: Buffer) -> Message:
+        """The message that the data are."""
+        return cls(data, [Field(0, BYTES, 0, len(data), 0)])
+
+    def each(self, number: int) -> list[Message]:
+        """The messages of a repeated field."""
+        return [Message(self.data, [each]) for each in self._bytes(number)]
+
+    def one(self, number: int) -> Message:
+        """The message of a field that is given once."""
+        return Message(self.data, self._bytes(number))
+
+    def texts(self, number: int) -> list[str]:
+        return [text(self.data, each) for each in self._bytes(number)]
+
+    def text(self, number: int) -> str:
+        """The value of a text, of which the last one counts; "" without one."""
+        return next(iter(self.texts(number)[-1:]), "")
+
+    def numbers(self, number: int) -> list[int]:
+        """The values of a whole number, or of repeated ones, which may be packed."""
+        found = [each.value for each in self.found[number] if each.kind == VARINT]
+        for each in self._bytes(number):
+            place = each.start
+            while place < each.end:
+                value, place = _varint(self.data, place, each.end)
+                found.append(value)
+        return found
+
+    def any_texts(self, depth: int = 0) -> Iterator[str]:
+        """Everything in it that may be a text, whatever its fields mean."""
+        for number in self.found if depth < DEEPEST else ():
+            yield from self.texts(number)
+            for each in self._bytes(number):
+                with suppress(Damaged):
+                    yield from Message(self.data, [each]).any_texts(depth + 1)
+
+    def _bytes(self, number: int) -> list[Field]:
+        return [each for each in self.found.get(number, ()) if each.kind == BYTES]
 
 
 def text(data: Buffer, field: Field) -> str:

@@ -15,11 +15,11 @@ Every node of the graph and of its functions must have an operator that is known
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from xverify.formats._allowed import allowed
-from xverify.formats._protobuf import BYTES, DEEPEST, VARINT, Buffer, Damaged, Field, fields, packed, text
+from xverify.formats._protobuf import DEEPEST, Buffer, Damaged, Message
 
 CALLS = ("StatefulPartitionedCall", "PartitionedCall")
 _TABLES = ("InitializeTableFromTextFileV2", "InitializeTableFromTextFile")
@@ -27,15 +27,9 @@ _FILES = {"RestoreV2": 0, **dict.fromkeys(_TABLES, 1)}  # operator -> the place 
 _STREAMS = {"stdout", "stderr", "log(info)", "log(warning)", "log(error)"}
 _TEXT = 7  # DT_STRING
 _RISKS = {
-    "PyFunc": "calls Python",
-    "PyFuncStateless": "calls Python",
-    "EagerPyFunc": "calls Python",
-    "WriteFile": "writes files",
-    "Save": "writes files",
-    "SaveV2": "writes files",
-    "ReadFile": "reads files",
-    "RestoreV2": "reads files",
-    "ImmutableConst": "reads files",
+    **dict.fromkeys(("PyFunc", "PyFuncStateless", "EagerPyFunc"), "calls Python"),
+    **dict.fromkeys(("WriteFile", "Save", "SaveV2"), "writes files"),
+    **dict.fromkeys(("ReadFile", "RestoreV2", "ImmutableConst"), "reads files"),
     "PrintV2": "prints to a file",
 }
 
@@ -186,12 +180,12 @@ class Graph:
 
 def risk(data: Buffer) -> str:
     """What the graphs of a ``saved_model.pb`` could do, as a clause; "" for nothing. Raises Damaged."""
-    return next(filter(None, (each.risk() for each in _graphs(data))), "")
+    return next(filter(None, (_graph(each).risk() for each in Message.of(data).each(2))), "")
 
 
 def asset_names(data: Buffer) -> set[str]:
     """The names of the files in the folder ``assets`` that it names. Raises Damaged."""
-    return {name for parts in _meta(data) for _, name in _assets(data, parts)}
+    return {each.text(2) for meta in Message.of(data).each(2) for each in _assets(meta)}
 
 
 def _clause(node: Node) -> str:
@@ -204,137 +198,66 @@ def _node(tensor: str) -> str:
     return tensor.removeprefix("^").partition(":")[0]
 
 
-def _meta(data: Buffer) -> Iterator[dict[int, list[Field]]]:
-    for each in _in(data, [Field(0, BYTES, 0, len(data), 0)], 2):
-        yield _parts(data, [each])
-
-
-def _graphs(data: Buffer) -> Iterator[Graph]:
-    for parts in _meta(data):
-        graph = _parts(data, parts[2])
-        library = _parts(data, graph[2])
-        nodes, functions = (
-            [_read_node(data, each) for each in graph[1]],
-            [_read_function(data, each) for each in library[1]],
-        )
-        if len({each.name for each in nodes}) < len(nodes) or len({each.name for each in functions}) < len(functions):
-            raise Damaged("two of its nodes or functions have one name")
-        saver, objects = _parts(data, parts[3]), _parts(data, parts[7])
-        signatures = [(_text(data, _in(data, [each], 1)), each) for each in parts[5]]
-        served = {text for key, each in signatures if key != "__saved_model_init_op" for text in _texts(data, each)}
-        named = {text for each in (*parts[4], *parts[5]) for text in _texts(data, each)}
-        bound = {}
-        for each in objects[2]:
-            bound[_text(data, _in(data, [each], 1))] = _numbers(data, _in(data, _in(data, [each], 2), 2, None))
-        yield Graph(
-            {each.name: each for each in nodes},
-            {each.name: each for each in functions},
-            _node(_text(data, saver[2])),
-            _node(_text(data, saver[3])),
-            _text(data, saver[1]),
-            {_node(name) for name, _ in _assets(data, parts)},
-            set(map(_node, served)),
-            set(map(_node, named)),
-            {each for part in (*parts[7], *library[2], *library[3]) for each in _texts(data, part)},
-            bound,
-            {number for number, each in enumerate(objects[1]) if list(_in(data, [each], 5))},
-        )
-
-
-def _assets(data: Buffer, parts: dict[int, list[Field]]) -> Iterator[tuple[str, str]]:
-    """(name of a tensor, name of a file) of every AssetFileDef, which TensorFlow 1 keeps in a collection."""
-    kept = [each for each in parts[4] if _text(data, _in(data, [each], 1)) == "saved_model_assets"]
-    packed = _in(data, _in(data, _in(data, _in(data, kept, 2), 5), 1), 2)
-    for each in (*parts[6], *packed):
-        yield _text(data, _in(data, _in(data, [each], 1), 1)), _text(data, _in(data, [each], 2))
-
-
-def _read_node(data: Buffer, place: Field) -> Node:
-    parts = _parts(data, [place])
-    texts, types = defaultdict[str, set[str]](set), defaultdict[str, set[int]](set)
-    for each in parts[5]:
-        key = _text(data, _in(data, [each], 1))
-        for value in _in(data, [each], 2):
-            for found in _attribute(data, value, 0):
-                if isinstance(found, int):
-                    types[key].add(found)
-                else:
-                    texts[key].add(found)
-    return Node(
-        _text(data, parts[1]), _text(data, parts[2]), tuple(text(data, each) for each in parts[3]), texts, types
+def _graph(meta: Message) -> Graph:
+    graph, saver, objects = meta.one(2), meta.one(3), meta.one(7)
+    library = graph.one(2)
+    nodes, functions = list(map(_read_node, graph.each(1))), list(map(_read_function, library.each(1)))
+    if len({each.name for each in nodes}) < len(nodes) or len({each.name for each in functions}) < len(functions):
+        raise Damaged("two of its nodes or functions have one name")
+    served = [each for each in meta.each(5) if each.text(1) != "__saved_model_init_op"]
+    return Graph(
+        {each.name: each for each in nodes},
+        {each.name: each for each in functions},
+        _node(saver.text(2)),
+        _node(saver.text(3)),
+        saver.text(1),
+        {_node(each.one(1).text(1)) for each in _assets(meta)},
+        {_node(name) for each in served for name in each.any_texts()},
+        {_node(name) for each in (*meta.each(4), *meta.each(5)) for name in each.any_texts()},
+        {name for each in (*meta.each(7), *library.each(2), *library.each(3)) for name in each.any_texts()},
+        {each.text(1): each.one(2).numbers(2) for each in objects.each(2)},
+        {number for number, each in enumerate(objects.each(1)) if each.each(5)},
     )
 
 
-def _attribute(data: Buffer, value: Field, depth: int = 0, listed: bool = False) -> Iterator[str | int]:
-    """The texts, names of functions and types in an AttrValue, or in its ListValue."""
+def _assets(meta: Message) -> list[Message]:
+    """Every AssetFileDef. TensorFlow 1 keeps them in a collection, packed."""
+    kept = [each for each in meta.each(4) if each.text(1) == "saved_model_assets"]
+    return [*meta.each(6), *(packed.one(2) for each in kept for packed in each.one(2).one(5).each(1))]
+
+
+def _read_node(node: Message) -> Node:
+    texts, types = defaultdict[str, set[str]](set), defaultdict[str, set[int]](set)
+    for each in node.each(5):
+        for value in each.each(2):
+            _read_attribute(value, texts[each.text(1)], types[each.text(1)])
+    return Node(node.text(1), node.text(2), tuple(node.texts(3)), texts, types)
+
+
+def _read_attribute(value: Message, texts: set[str], types: set[int], depth: int = 0, in_list: bool = False) -> None:
+    """Add the texts, names of functions and types in an AttrValue, or in its ListValue."""
     if depth > DEEPEST:
         raise Damaged(f"its messages are nested more than {DEEPEST} deep")
-    for each in fields(data, value.start, value.end):
-        if each.number == 6 and each.kind == VARINT:
-            yield each.value
-        elif each.kind == BYTES and each.number == (9 if listed else 10):  # a NameAttrList
-            yield _text(data, _in(data, [each], 1))
-            for inner in _in(data, _in(data, [each], 2), 2):
-                yield from _attribute(data, inner, depth + 1)
-        elif each.kind == BYTES and each.number in (2, 9):  # a text, and the name of an attribute of the function
-            yield text(data, each)
-        elif each.kind == BYTES and each.number == 1 and not listed:
-            yield from _attribute(data, each, depth, True)
+    types.update(value.numbers(6))
+    texts.update(value.texts(2))
+    if not in_list:
+        texts.update(value.texts(9))  # the name of an attribute of the function, which stands for its value
+        for each in value.each(1):
+            _read_attribute(each, texts, types, depth + 1, True)
+    for function in value.each(9 if in_list else 10):
+        texts.update(function.texts(1))
+        for inner in function.each(2):
+            for each in inner.each(2):
+                _read_attribute(each, texts, types, depth + 1)
 
 
-def _read_function(data: Buffer, place: Field) -> Function:
-    parts = _parts(data, [place])
-    signature = _parts(data, parts[1])
-    arguments = [_parts(data, [each]) for each in signature[2]]
-    several = any(each[5] or each[6] for each in arguments)
+def _read_function(function: Message) -> Function:
+    signature = function.one(1)
+    arguments = signature.each(2)
+    several = any(each.each(5) or each.each(6) for each in arguments)
     return Function(
-        _text(data, signature[1]),
-        [_read_node(data, each) for each in parts[3]],
-        None if several else [_text(data, each[1]) for each in arguments],
-        {_text(data, _in(data, [each], 1)) for each in parts[5]},
+        signature.text(1),
+        list(map(_read_node, function.each(3))),
+        None if several else [each.text(1) for each in arguments],
+        {each.text(1) for each in function.each(5)},
     )
-
-
-def _parts(data: Buffer, places: Iterable[Field]) -> dict[int, list[Field]]:
-    """Number -> the fields of this number with bytes, in messages that are parts of one."""
-    found = defaultdict[int, list[Field]](list)
-    for place in places:
-        for each in fields(data, place.start, place.end):
-            if each.kind == BYTES:
-                found[each.number].append(each)
-    return found
-
-
-def _in(data: Buffer, places: Iterable[Field], number: int, kind: int | None = BYTES) -> Iterator[Field]:
-    """The fields of a number in these messages."""
-    for place in places:
-        for each in fields(data, place.start, place.end):
-            if each.number == number and (kind is None or each.kind == kind):
-                yield each
-
-
-def _text(data: Buffer, places: Iterable[Field]) -> str:
-    """The value of a text, of which the last one counts."""
-    found = list(places)
-    return text(data, found[-1]) if found else ""
-
-
-def _numbers(data: Buffer, places: Iterable[Field]) -> list[int]:
-    """The values of a repeated number, which may be packed."""
-    found = list[int]()
-    for each in places:
-        found += packed(data, each) if each.kind == BYTES else [each.value]
-    return found
-
-
-def _texts(data: Buffer, place: Field, depth: int = 0) -> Iterator[str]:
-    """Everything in a message that may be a text, whatever its fields mean."""
-    if depth > DEEPEST:
-        return
-    try:
-        inside = [each for each in fields(data, place.start, place.end) if each.kind == BYTES]
-    except Damaged:
-        return
-    for each in inside:
-        yield text(data, each)
-        yield from _texts(data, each, depth + 1)

@@ -75,8 +75,6 @@ class Adapter(TorchFile):
         return torchscript_code.risk(codes, pickles)
 
     def open(self, path: Path, options: Mapping[str, Any], float64: bool) -> Script:
-        if not options.get("trust"):
-            self._look_inside(path)
         module = self.torch.jit.load(str(path), map_location=self.device).eval()
         unknown = "" if options.get("trust") else torchscript_code.unknown_operator(module)
         if unknown:
@@ -91,17 +89,6 @@ class Adapter(TorchFile):
             if kind == "Tensor" or not argument.has_default_value():
                 inputs[argument.name] = kind
         return Script(self._double(module) if float64 else module, inputs, float64)
-
-    def _look_inside(self, path: Path) -> None:
-        """Raise Failed for a file that PyTorch's own reader of archives finds risky, where it finds other members than Python's."""
-        reader = self.torch._C.PyTorchFileReader(str(path))
-        names = reader.get_all_records()
-        codes = [
-            reader.get_record(name).decode() for name in names if name.startswith("code/") and name.endswith(".py")
-        ]
-        risk = torchscript_code.risk(codes, [reader.get_record(name) for name in ("data.pkl", "constants.pkl")])
-        if risk:
-            raise Failed(refusal(path, risk))
 
     def tensors(self, model: Script) -> Mapping[str, Any]:
         return super().tensors(model.module)
