@@ -190,6 +190,7 @@ RISKS = {
         **KERAS,
         "config.json": {"class_name": "Dense", "module": "keras_hub.x", "config": {}},
     },
+    "its weights are model.weights.npz": {**KERAS, "model.weights.npz": b""},
     "reads the file 'words.txt'": layer("mine>TextVectorization", vocabulary="words.txt"),
     "the structure": structure("collections.defaultdict", {"default_factory_module": "this"}),
     "may name modules, which PyTorch would import": structure("builtins.dict", [{"__enum__": True, "fqn": "this:A"}]),

@@ -10,7 +10,7 @@ from xverify.formats import _zip
 from xverify.formats._keras_file import KerasFile, check_hdf5
 from xverify.formats._tensorflow import code_in_config
 
-CONFIG, WEIGHTS = "config.json", "model.weights.h5"
+CONFIG, WEIGHTS, PICKLES = "config.json", "model.weights.h5", "model.weights.npz"
 
 
 class Adapter(KerasFile):
@@ -29,6 +29,8 @@ class Adapter(KerasFile):
         try:
             with zipfile.ZipFile(path) as archive:
                 config = _zip.read_json(archive, archive.getinfo(CONFIG))
+                if PICKLES in archive.namelist():
+                    return f"its weights are {PICKLES}, in which some versions of Keras open pickles"
             # The model is opened without its loss and optimizer, which may have code of their own.
             return code_in_config({**config, "compile_config": None} if isinstance(config, dict) else config)
         except (*_zip.ERRORS, RecursionError):
