@@ -3,9 +3,10 @@ import time
 import numpy as np
 import pytest
 
-from xverify.checking.cases import Input, make, settle
+from xverify.checking.cases import Input, make, narrower, settle
 from xverify.errors import UsageError
 from xverify.framework.modelfile import Tensor
+from xverify.workload.wholes import Whole
 
 IMAGE = Tensor("x", ("batch", 3, "h", "w"), "float32")
 IDS = Tensor("ids", ("batch", "seq"), "int64")
@@ -102,10 +103,38 @@ def test_lengths_are_shorter_than_the_sequence_but_in_one_case_the_longest():
     assert drawn["1/lengths"].tolist() == [20, 20]
 
 
-def test_a_number_of_repetitions_is_never_zero():
-    (count,), notes = settle([Tensor("n", (), "int64")], {}, counts=["n"])
-    assert {int(make([count], 0)[f"{case}/n"]) for case in range(6)} <= {1, 2, 3, 4}
+def test_a_loop_is_repeated_never_once_and_several_times():
+    (count,), notes = settle([Tensor("n", (), "int64")], {}, wholes={"n": Whole(Whole.COUNT)})
+    assert [int(make([count], 0)[f"{case}/n"]) for case in range(6)] == [3, 9, 0, 7, 1, 5]
     assert "how often a loop is repeated" in notes[0]
+    (count,), _ = settle([Tensor("n", (), "int64")], {}, wholes=narrower({"n": Whole(Whole.COUNT)}))
+    assert {int(make([count], 0)[f"{case}/n"]) for case in range(6)} == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least"), [("int64", -(2**31)), ("int32", -(2**31)), ("int16", -(2**15)), ("uint32", 0)]
+)
+def test_numbers_that_a_graph_computes_with_have_every_size_and_both_signs(dtype, least):
+    (each,), notes = settle([Tensor("i", (4, 32), dtype)], {}, wholes={"i": Whole(Whole.NUMBERS)})
+    drawn = make([each], 0)
+    values = np.stack([drawn[f"{case}/i"] for case in range(6)]).astype(np.int64)
+    assert drawn["0/i"].dtype == dtype
+    assert "both signs" in notes[0]
+    assert not drawn["2/i"].any()
+    assert values.max() > abs(values).max() / 2
+    assert values.min() > least if least else values.min() == 0
+    assert least == 0 or values.min() < least // 8
+    (each,), _ = settle([Tensor("i", (4, 32), dtype)], {}, wholes={"i": Whole(Whole.NUMBERS, divides=True)})
+    assert all(make([each], 0)[f"{case}/i"].all() for case in range(6))
+
+
+def test_ids_have_the_last_row_and_those_that_they_are_compared_with():
+    ids, _ = settle([IDS], {}, {"ids": 5000}, wholes={"ids": Whole("", False, (-1, 1))})
+    drawn = make(ids, 0)
+    assert all({1, 4999} <= set(drawn[f"{case}/ids"].flat) for case in (0, 1, 3, 4, 5))
+    labels, notes = settle([Tensor("label", (8,), "int64")], {}, wholes={"label": Whole("", False, (-100,))})
+    assert all(set(make(labels, 0)[f"{case}/label"].flat) <= {0, 1, -100} for case in range(6))
+    assert "-100" in notes[0]
 
 
 def test_a_format_that_numpy_lacks_is_made_in_float32():

@@ -13,8 +13,9 @@ from ..results.verdicts import Verdict
 from ..verdict.layers import merged
 from . import sequence
 from .candidate import Context, Evaluated, Target
+from .cases import UNTOLD
 from .doubt import doubtful_cases, measured_again
-from .explaining import explained
+from .explaining import explained, with_other_weights
 from .judge import CONVERSION, RUNTIME, Judged, no_evaluation, runtime, with_a_general_case
 from .meaning import Meaning, joined, own_meaning, patience, with_approximations
 from .nodes import judge_nodes
@@ -95,7 +96,13 @@ class Answers:
         computed, settings = evaluated.computed, self.context.settings
         says = sequence.by_step(answers[CONVERSION if target else RUNTIME].error, settings)
         evaluated = replace(evaluated, computed=replace(computed, notes=(*computed.notes, *says)))
-        told = {name: replace(each, error=sequence.told(each.error, settings)) for name, each in answers.items()}
+        told = {
+            name: replace(
+                each,
+                error=replace(sequence.told(each.error, settings), unreached=_unreached(name, evaluated, target)),
+            )
+            for name, each in answers.items()
+        }
         return Answered(evaluated, told, quantisation, target)
 
     @property
@@ -275,4 +282,13 @@ class Answers:
         if error.verdict == Verdict.DIFFERENT:
             reason = "; ".join(filter(None, [target.about_weights(opened), error.reason])) or None
             judged = replace(judged, error=replace(error, reason=reason))
-        return explained(self.context, judged, opened, computed, target, self.graphs, evaluated.at.quantised)
+        found = explained(self.context, judged, opened, computed, target, self.graphs, evaluated.at.quantised)
+        return found if evaluated.at.quantised else with_other_weights(found, opened, target, self.graphs)
+
+
+def _unreached(question: str, evaluated: Evaluated, target: Target | None) -> tuple[str, ...]:
+    """What no input case reached in the file and, where it is compared with a reference, in this one."""
+    own = evaluated.own.unreached if evaluated.own is not None else ()
+    reference = target.meaning.unreached if target is not None and question == CONVERSION else ()
+    guessed = (note for note in evaluated.cases.notes if UNTOLD in note)
+    return (*guessed, *own, *(f"in the reference, {each}" for each in reference if each not in own))

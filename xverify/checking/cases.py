@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,19 +16,26 @@ from ..framework.modelfile import Tensor
 from ..weights.canonical import Array
 from ..workload import probe
 from ..workload.keys import case_key
+from ..workload.wholes import Whole
 from . import decoder_cases
 
 # The kinds of cases, in order. The two random cases differ in their seed.
 KINDS = ("random", "random", "zeros", "large", "tiny", "alternating")
 EXTREME = frozenset(KINDS[2:])  # in such a case a wrong weight may not show, and values may not fit a calibration
 LARGE, TINY = 10.0, 1e-3  # factors on standard normal values
-MASK, LENGTH_OF, COUNT = "mask", "length", "count"  # what an input is, from its name or from the graph
+MASK, LENGTH_OF = "mask", "length"  # what an input is, from its name
+COUNT, FEW, NUMBERS = Whole.COUNT, "few", Whole.NUMBERS  # and from its graph
 FITTED = "fitted"  # an input that the file quantises: its values lie in the range of the quantiser
 # The width of this range in standard deviations. Of 20,000 normal values, the largest are four of them away; a fifth is left for
 # what a calibration on few inputs has not seen.
 DEVIATIONS = 10.0
 WHOLE = (1, 2)  # cases in which masks are ones and lengths are the longest
-COUNTS = (1, 5)  # the range of a number of repetitions
+# The numbers of repetitions, case after case: the first case runs a loop several times, and no case may show that it is not run.
+COUNTS = (3, 9, 0, 7, 1, 5)
+FEW_COUNTS = (3, 4, 1, 2, 1, 4)  # where a file does not take those
+# Bits of the numbers that a graph computes with: of those of random cases, and of the largest ones, which 32 bits hold.
+BITS, MOST_BITS = 20, 31
+UNTOLD = "whole numbers whose range the file does not tell"
 # Guesses for a size that the file leaves open. SIGNAL: for samples of a sound, of which models need at least one window.
 BATCH, IMAGE, LENGTH, SIGNAL, OTHER = 2, 224, 16, 4000, 8
 # Tried one after the other, for every open size but the batch, when the runtime cannot compute the first guess.
@@ -51,9 +59,10 @@ class Input:
 
     low, high: the range of its values: [low, high). None: floats are standard normal.
     says: how the values were chosen where that is a guess; "" where it is not.
-    kind: MASK, LENGTH_OF or COUNT, or one of ``decoder_cases``, whose values in a case do not depend on what the case is for
-        floats; FITTED for normal values that are moved into the range; "" for any other input.
+    kind: MASK, LENGTH_OF, COUNT, FEW or NUMBERS, or one of ``decoder_cases``, whose values in a case do not depend on what the
+        case is for floats; FITTED for normal values that are moved into the range; "" for any other input.
     before: of a decoder's mask or positions: number of tokens in its cache.
+    marks: whole numbers that are among its values. divides: whether none of them is 0.
     """
 
     name: str
@@ -64,6 +73,8 @@ class Input:
     says: str = ""
     kind: str = ""
     before: int = 0
+    marks: tuple[int, ...] = ()
+    divides: bool = False
 
     @property
     def whole(self) -> tuple[int, int]:
@@ -77,7 +88,7 @@ def settle(
     vocabulary: Mapping[str, int] | None = None,
     limits: tuple[float, float] | None = None,
     size: int | None = None,
-    counts: Sequence[str] = (),
+    wholes: Mapping[str, Whole] | None = None,
     batch: int = BATCH,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     decodes: bool = True,
@@ -90,7 +101,7 @@ def settle(
     vocabulary: name of an input of ids -> number of ids, where the graph tells it.
     limits: --input-range, for floating-point inputs.
     size: the guess for every open size that is not a batch; None: a usual size for each.
-    counts: inputs that say how often a loop of the graph is repeated. batch: the guess for an open batch size.
+    wholes: input of whole numbers -> what the graph does with it. batch: the guess for an open batch size.
     ranges: name of a floating-point input -> the range in which a file quantises it; ``limits`` comes before it.
     decodes: whether inputs of a decoder are chosen so that its cache, its mask and its positions fit together.
     tokens: how many a decoder is given behind its cache.
@@ -110,9 +121,14 @@ def settle(
     for tensor, shape in settled:
         low, high, says = _range(tensor, shape, known.get(tensor.name), limits, longest)
         kind = _kind(tensor, shape, known)
-        if tensor.name in counts:
-            low, high, kind = *COUNTS, COUNT
-            says = f"says how often a loop is repeated: {COUNTS[0]} to {COUNTS[1] - 1} times; give others with --inputs"
+        whole = (wholes or {}).get(tensor.name, Whole())
+        if whole.use and (not kind or whole.use != NUMBERS) and tensor.name not in known:
+            low, high, kind, says = 0, 2, whole.use, _of_graph(whole)
+        marks = _fitting(whole.marks, tensor, known.get(tensor.name)) if not kind else ()
+        if marks and UNTOLD in says:
+            says = (
+                f"{UNTOLD}: 0, 1 and {', '.join(map(str, marks))}, with which it is compared; give others with --inputs"
+            )
         if low is None and not kind and ranges and tensor.name in ranges:
             (low, high), kind = ranges[tensor.name], FITTED
             says = f"drawn within {low:.3g} to {high:.3g}, the range in which the file quantises it; --input-range gives another"
@@ -121,8 +137,38 @@ def settle(
             low, high, kind, says = 0, shape[-1] + before, decoder.kind(tensor.name), ""
         if says:
             notes.append(f"{tensor.name}: {says}")
-        inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says, kind, before))
+        inputs.append(Input(tensor.name, shape, tensor.dtype, low, high, says, kind, before, marks, whole.divides))
     return inputs, notes
+
+
+def _of_graph(whole: Whole) -> str:
+    """How an input is drawn whose use a graph tells."""
+    if whole.use == NUMBERS:
+        most = f"{2**MOST_BITS - 1:,}"
+        return f"whole numbers of both signs and up to {most}, with which the graph computes; give others with --inputs"
+    counts = COUNTS if whole.use == COUNT else FEW_COUNTS
+    return (
+        f"says how often a loop is repeated: {', '.join(map(str, sorted({*counts})))} times; give others with --inputs"
+    )
+
+
+def _fitting(marks: Sequence[int], tensor: Tensor, ids: int | None) -> tuple[int, ...]:
+    """The marks that an input can hold; of ids, those that its table has."""
+    kind = np.dtype(_numpy(tensor.dtype))
+    if kind.kind not in INTEGERS:
+        return ()
+    low, high = (0, ids - 1) if ids is not None else (np.iinfo(kind).min, np.iinfo(kind).max)
+    return tuple(mark for mark in marks if low <= mark <= high)
+
+
+def chosen(wholes: Mapping[str, Whole] | None) -> bool:
+    """Whether some input is drawn as its graph tells, with values that not every file takes."""
+    return any(each.use in (COUNT, NUMBERS) or each.marks for each in (wholes or {}).values())
+
+
+def narrower(wholes: Mapping[str, Whole] | None) -> dict[str, Whole]:
+    """The same with values that more files take."""
+    return {name: Whole(FEW) for name, each in (wholes or {}).items() if each.use == COUNT}
 
 
 def told_by_graph(tensor: Tensor) -> bool:
@@ -271,7 +317,7 @@ def _range(
     if kind in INTEGERS and tensor.dtype.endswith("int8"):
         info = np.iinfo(tensor.dtype)
         return info.min, info.max + 1, ""
-    return 0, 2, "whole numbers whose range the file does not tell: 0 or 1; give others with --inputs"
+    return 0, 2, f"{UNTOLD}: 0 or 1; give others with --inputs"
 
 
 def check_size(inputs: Sequence[Input]) -> None:
@@ -326,11 +372,16 @@ def _values(each: Input, kind: str, case: int, seed: int) -> Array:
         low, longest = each.whole[0], each.whole[1] - 1
         shorter = random.integers(low, max(longest, low + 1), each.shape)
         return np.full(each.shape, longest, dtype) if case in WHOLE else np.asarray(shorter, dtype)
+    if each.kind in (COUNT, FEW):
+        counts = COUNTS if each.kind == COUNT else FEW_COUNTS
+        return np.full(each.shape, counts[case % len(counts)], dtype)
+    if each.kind == NUMBERS:
+        return _numbers(each, kind, dtype, random)
     if dtype.kind != "f":
         low, high = each.whole
-        return (
-            np.full(each.shape, low, dtype) if kind == "zeros" else random.integers(low, high, each.shape).astype(dtype)
-        )
+        if kind == "zeros":
+            return np.full(each.shape, low, dtype)
+        return _with_ends(random.integers(low, high, each.shape).astype(dtype), each, case)
     # Only the values of this kind are made, because one array may take much of the memory.
     if each.low is None or each.high is None:
         values = _unbounded(kind, each.shape, random)
@@ -339,6 +390,28 @@ def _values(each: Input, kind: str, case: int, seed: int) -> Array:
     else:
         values = each.low + (each.high - each.low) * _share(kind, each.shape, random)
     return np.asarray(values, dtype)
+
+
+def _numbers(each: Input, kind: str, dtype: np.dtype[Any], random: np.random.Generator) -> Array:
+    """Whole numbers of every size and of both signs. The smallest one is none of them, because it has no opposite."""
+    most = min(int(np.iinfo(dtype).max), 2**MOST_BITS - 1)
+    bits = {"zeros": 0, "tiny": 2, "large": MOST_BITS, "alternating": MOST_BITS}.get(kind, BITS)
+    sizes = np.minimum(np.exp2(random.uniform(0, bits, each.shape)), most)
+    signs = _signs(each.shape) if kind == "alternating" else random.choice([-1.0, 1.0], each.shape)
+    values = np.trunc(sizes) * (signs if dtype.kind == "i" else 1.0)
+    return np.asarray(values if kind != "zeros" or each.divides else np.zeros(each.shape)).astype(dtype)
+
+
+def _with_ends(values: Array, each: Input, case: int) -> Array:
+    """Whole numbers with the marks and the largest number of their range at their end, in turn where there is no room for all."""
+    ends = [*each.marks, *([each.whole[1] - 1] if each.whole[1] - each.whole[0] > 2 else [])]
+    room = max(1, (values.shape[-1] if values.ndim else 1) // 4)
+    if ends and values.size and (values.size > 1 or case % 2):
+        flat = values.reshape(-1)
+        for place in range(min(room, len(ends))):
+            flat[-1 - place] = ends[(case + place) % len(ends)]
+        return flat.reshape(values.shape)
+    return values
 
 
 def _mask(shape: tuple[int, ...], case: int, random: np.random.Generator) -> Array:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .. import host
-from ..errors import Failed, SubjectError
+from ..errors import Failed, NotInstalled, SubjectError, Unsupported
 from ..messages.files import ReadWeights
+from ..messages.graph import FindUnlike
 from ..processes.worker import Worker
 from ..results.verdicts import Verdict
 from ..weights import npz
@@ -15,6 +16,7 @@ from ..weights.findings import sentences
 from ..weights.relations import Relation, relate
 from ..weights.steps import beyond_steps
 from ..weights.stored import Stored
+from ..weights.unlike import unlike
 from .axes import turned_inputs
 from .candidate import Context, Target
 from .computing import INPUTS, Cases, Computed
@@ -60,6 +62,33 @@ def explained(
         found += _divergence(context, judged, file, reference, computed, target.cases, relations, graphs)
     reason = "; ".join([*found, *([judged.error.reason] if judged.error.reason else [])])
     return replace(judged, error=replace(judged.error, reason=reason or None))
+
+
+def with_other_weights(judged: Judged, opened: Opened, target: Target, graphs: Worker | None) -> Judged:
+    """The answer on a conversion, which is DIFFERENT where a weight has other values that no input case shows.
+
+    target: the reference. Quantised files are left out by the caller: their numbers are not the reference's.
+    """
+    if judged.error.verdict.fails:
+        return judged
+    against, source = target.opened, target.source
+    reference = against.graph if against is not None else source.prepared.weights if source is not None else None
+    try:
+        if graphs is not None and opened.graph is not None and reference is not None:
+            says = graphs.ask(FindUnlike(str(opened.graph), str(reference)))
+        elif against is not None:
+            says = tuple(unlike(stored_weights(opened).arrays, stored_weights(against).arrays))
+        else:
+            return judged
+    except SubjectError as error:  # the outputs are judged all the same
+        untold = graphs is None or isinstance(error, (Unsupported, NotInstalled))
+        return judged if untold else replace(judged, notes=(*judged.notes, f"its weights were not compared: {error}"))
+    if not says:
+        return judged
+    more = [f"and {len(says) - SHOWN} more weights"] if len(says) > SHOWN else []
+    told = f"other weights, in places that no input case shows: {'; '.join([*says[:SHOWN], *more])}"
+    reason = "; ".join(filter(None, [told, judged.error.reason]))
+    return replace(judged, error=replace(judged.error, verdict=Verdict.DIFFERENT, reason=reason))
 
 
 def stored_weights(opened: Opened) -> Stored:

@@ -12,6 +12,7 @@ from ..errors import Failed, UsageError
 from ..framework.modelfile import Tensor
 from ..weights.canonical import Array
 from ..workload.keys import case_key
+from ..workload.wholes import Whole
 from . import cases as cases_module
 from . import sequence
 from .arrays import check_fits, load, unlike
@@ -23,6 +24,7 @@ from .subject import Opened
 CASE = re.compile(r"(0|[1-9]\d{0,8})/.", re.ASCII)  # the beginning of a name that has its case before it
 LARGE = 64 * 2**20  # bytes of all input cases together
 Ranges = Mapping[str, tuple[float, float]]
+Wholes = Mapping[str, Whole]
 
 
 def make_cases(
@@ -30,12 +32,12 @@ def make_cases(
     vocabulary: Mapping[str, int],
     settings: CheckSettings,
     size: int | None = None,
-    counts: Sequence[str] = (),
+    wholes: Wholes | None = None,
     batch: int = cases_module.BATCH,
     ranges: Ranges | None = None,
     tokens: int = TOKENS,
 ) -> Cases:
-    """The input cases for these inputs. size, counts, batch, ranges, tokens: see ``settle``. Raises UsageError."""
+    """The input cases for these inputs. size, wholes, batch, ranges, tokens: see ``settle``. Raises UsageError."""
     given = _given(Path(settings.inputs), tensors, settings) if settings.inputs is not None else {}
     named = {key.partition("/")[2] for key in given}
     count = 1 + max((int(key.partition("/")[0]) for key in given), default=-1)
@@ -54,7 +56,7 @@ def make_cases(
     drawable = [each for each in fixed if each not in texts]
     single = settings.steps is None  # the steps of a sequence have a state of one size
     inputs, notes = cases_module.settle(
-        drawable, shapes, vocabulary, settings.input_range, size, counts, batch, ranges, single, tokens
+        drawable, shapes, vocabulary, settings.input_range, size, wholes, batch, ranges, single, tokens
     )
     cases_module.check_size(inputs)
     cases = drawn(inputs, notes, settings)
@@ -119,19 +121,22 @@ def guess_cases(
     vocabulary: Mapping[str, int],
     settings: CheckSettings,
     opened: Opened,
-    counts: Sequence[str] = (),
+    wholes: Wholes | None = None,
     ranges: Ranges | None = None,
 ) -> tuple[Cases, Computed]:
     """The input cases for a file and what it computes. Where it cannot be computed with a guessed shape, others are tried.
 
-    vocabulary, counts, ranges: see ``settle``.
+    vocabulary, wholes, ranges: see ``settle``.
     Raises UsageError, and SubjectError when no shape fits.
     """
-    cases = make_cases(tensors, vocabulary, settings, counts=counts, ranges=ranges)
+    cases = make_cases(tensors, vocabulary, settings, wholes=wholes, ranges=ranges)
     try:
         return cases, _computed(opened, cases, settings)
     except Failed as error:
         failure = error
+    if cases_module.chosen(wholes):  # no file has to take every number, or every number of repetitions
+        with suppress(Failed):
+            return guess_cases(tensors, vocabulary, settings, opened, cases_module.narrower(wholes), ranges)
     given = unlike(cases.arrays, tensors) if settings.inputs is not None else ""
     if given:
         raise UsageError(f"--inputs {settings.inputs}: {given}")
@@ -149,7 +154,7 @@ def guess_cases(
     sizes: list[tuple[int | None, int, int]] = [(None, batch, TOKENS) for batch in batches]
     sizes += [(None, cases_module.BATCH, 1), *((size, cases_module.BATCH, TOKENS) for size in cases_module.OTHER_SIZES)]
     for size, batch, tokens in sizes:
-        other = make_cases(tensors, vocabulary, settings, size, counts, batch, ranges, tokens)
+        other = make_cases(tensors, vocabulary, settings, size, wholes, batch, ranges, tokens)
         with suppress(Failed):
             return other, _computed(opened, other, settings)
     tried = ", ".join(f"{cases_module.GUESSED}{guess}" for guess in guesses)

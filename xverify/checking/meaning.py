@@ -48,6 +48,7 @@ class Meaning:
     undecided: "case/name" of an output -> the decision that it follows from and rounding may change, in words.
     overflows: case -> the first node whose values float16 cannot hold, in words; only cases with one.
     ties: see ``GraphEvaluated``.
+    unreached: what no case reached, by node; see ``GraphEvaluated``.
     """
 
     outputs: Outputs
@@ -62,6 +63,7 @@ class Meaning:
     undecided: Mapping[str, str] = field(default_factory=dict)
     overflows: Mapping[str, str] = field(default_factory=dict)
     ties: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
+    unreached: tuple[str, ...] = ()
 
 
 def patience(left: float | None) -> float:
@@ -192,7 +194,8 @@ def _evaluated(
             f"inputs: {named(names)}"
         )
     found = Meaning(exact, Rounded(exact, outputs), floors, True, "float64", "its graph in float64", reply.cases)
-    return replace(found, unmoved=reply.unmoved, undecided=reply.undecided, overflows=reply.overflows, ties=reply.ties)
+    found = replace(found, unmoved=reply.unmoved, unreached=reply.unreached)
+    return replace(found, undecided=reply.undecided, overflows=reply.overflows, ties=reply.ties)
 
 
 class Rounded(Mapping[str, Array]):

@@ -324,7 +324,7 @@ class Check:
         if settings.inputs is None and settings.input_range is None:
             theirs = [(each.signature, self._described_inputs(each).ranges) for each in files]
             ranges = described.ranges if settings.against is None else fitting_ranges(inputs, theirs)
-        found = guess_cases(tensors, described.vocabulary, settings, opened, described.counts, ranges)
+        found = guess_cases(tensors, described.vocabulary, settings, opened, described.wholes, ranges)
         if size:
             chosen.setdefault(opened.path, sizes.of(inputs, found[0].tensors))
         return found

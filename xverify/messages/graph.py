@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..results.precision import LayerCost, Precision
 from ..verdict.findings import ReplayReport
+from ..workload.wholes import Whole
 from .codec import Request
 from .files import NodesTraced
 
@@ -56,7 +57,7 @@ class GraphDescribed:
     nodes: number of nodes.
     precision: that of its weights and arithmetic.
     random: the nodes that draw random numbers, each with its operator.
-    counts: inputs that say how often a loop is repeated.
+    wholes: input of whole numbers -> what the graph does with it.
     declared: output -> the size of each dimension, its name, or None where it is open; only where the file says them.
     taken: the same of the inputs.
     ranges: input -> the smallest and the largest number that it may hold, where nothing but quantisers take it.
@@ -67,7 +68,7 @@ class GraphDescribed:
     nodes: int
     precision: Precision
     random: tuple[str, ...] = ()
-    counts: tuple[str, ...] = ()
+    wholes: dict[str, Whole] = field(default_factory=dict)
     declared: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     taken: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -101,6 +102,7 @@ class GraphEvaluated:
     overflows: case -> the first node whose values float16 cannot hold, in words; only cases with one.
     ties: "case/output" -> (place in the flat array, first, last index) of numbers that select from exactly equal values, where
         rounding may change which.
+    unreached: the branches, trips and sides of comparisons and clips that no case reached, by node; () where it was not asked.
     """
 
     cases: int
@@ -110,6 +112,7 @@ class GraphEvaluated:
     undecided: dict[str, str] = field(default_factory=dict)
     overflows: dict[str, str] = field(default_factory=dict)
     ties: dict[str, tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    unreached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class EvaluateGraph(Request[GraphEvaluated]):
     approximated: names of nodes that the runtime approximates, whose error is added to the noise.
     state: input -> output. From the second case on, this input is what this output was in the case before, in each pass by itself.
     samples: perturbed evaluations of each case. cases: the cases to compute; empty: all, from the first.
-    witness: whether to evaluate the first case with other weights, too.
+    witness: whether to evaluate the first case with other weights, too, and to tell what no case reached.
     """
 
     file: str
@@ -321,3 +324,14 @@ class CompareWeights(Request[WeightsCompared]):
 
     file: str
     weights: str
+
+
+@dataclass(frozen=True)
+class FindUnlike(Request[tuple[str, ...]]):
+    """Find the constants of an ONNX file that are the reference's but for some values, or that decide otherwise.
+
+    The reply has a sentence about each. reference: an ONNX file, or an array file of weights.
+    """
+
+    file: str
+    reference: str

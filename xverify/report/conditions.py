@@ -86,6 +86,8 @@ def _of_row(row: Row) -> Iterator[str]:
     elif row.error.compared < row.error.expected:
         yield f"{row.error.expected - row.error.compared} of {row.error.expected} outputs were not compared"
     layers = row.layers
+    if row.error is not None and row.error.unreached:
+        yield f"no input case reached everything ({len(row.error.unreached)}): {'; '.join(row.error.unreached)}"
     for what, names in (
         (
             "layers that were not captured, so that each was checked together with the glue code",

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from ..results.records import Result
 from .bounded import bounded, in_short
 from .conditions import command
-from .notes import why_untimed
+from .notes import unreached, why_untimed
 
 HEADING, MORE = "Limits:", "--details prints more"
+SHOWN = 3  # places that no input case reached
 
 
 def of_run(result: Result) -> list[str]:
@@ -23,6 +24,7 @@ def of_check(result: Result) -> list[str]:
         [
             f"compared with {result.reference.framework}",
             *_nodes(result),
+            *unreached(result, SHOWN),
             *(_speed(result) if any(row.speed for row in result.rows) else ()),
         ]
     )
@@ -90,6 +92,7 @@ def _of_task(result: Result) -> Iterator[str]:
     if reference.untested:
         known = len(reference.untested) + reference.tested
         yield f"a fault in {len(reference.untested)} of {known} weights and constants would not show (UNTESTED)"
+    yield from unreached(result, SHOWN)
     yield from _speed(result)
 
 

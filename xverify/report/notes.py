@@ -62,6 +62,7 @@ def _sentences(result: Result) -> Iterator[str]:
         else:
             yield _outputs(result)
             yield from _layers(result)
+            yield from (f"Coverage: {says}" for says in unreached(result))
         if result.weights.normal_form:
             yield _normal_form(result)
         yield from _folded(result)
@@ -149,6 +150,19 @@ def input_cases(result: Result) -> str:
     """How many input cases there were."""
     count = result.inputs.cases
     return "1 input case" if count == 1 else f"{count} input cases"
+
+
+def unreached(result: Result, most: int | None = None) -> Iterator[str]:
+    """What no input case reached, for the subjects that pass. most: number of places that are told; None: all."""
+    subjects: dict[tuple[str, ...], list[str]] = {}
+    passing = [row for row in result.rows if row.error is not None and not row.error.verdict.fails]
+    for row in passing:
+        subjects.setdefault(row.error.unreached if row.error is not None else (), []).append(row.subject)
+    for places, names in subjects.items():
+        if places:
+            of = "" if len(names) == len(passing) else f"{', '.join(dict.fromkeys(names))}: "
+            more = f"; and {len(places) - most} more" if most is not None and len(places) > most else ""
+            yield f"{of}not covered by any input case: {'; '.join(places[:most])}{more}"
 
 
 def few(names: Sequence[str], most: int = FEW) -> str:

@@ -110,6 +110,7 @@ class Error:
         when it was not measured.
     judged: share of the outputs and of the layers' weights that were judged, in training of the trained values; None when nothing
         says.
+    unreached: what no input case reached, such as a branch or a side of a clip, each with its place.
     """
 
     verdict: Verdict
@@ -126,6 +127,7 @@ class Error:
     layers: Layers | None = None
     detection_limit: float | None = None
     judged: float | None = None
+    unreached: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)

@@ -151,11 +151,18 @@ def demanded(error: Error, require: float | None, strict: bool) -> Error:
     """The error with what a user asks of it: UNTESTED when it does not show enough.
 
     require: the relative error that must show in every output; None: what the cap asks for.
-    strict: whether every output and every layer must be judged.
+    strict: whether every output and every layer must be judged, and every branch and side be reached.
     """
-    if error.verdict >= Verdict.UNTESTED or error.verdict == Verdict.IDENTICAL:
+    if error.verdict >= Verdict.UNTESTED:
         return error
-    says = _not_required(error, require) if require is not None else ""
+    says = (
+        f"--strict asks that the inputs reach everything: {named(error.unreached)}"
+        if strict and error.unreached
+        else ""
+    )
+    if not says and error.verdict == Verdict.IDENTICAL:
+        return error
+    says = says or (_not_required(error, require) if require is not None else "")
     if not says and strict and error.judged is not None and error.judged < 1:
         says = "--strict asks for a verdict on every output and layer"
     if not says:

@@ -21,6 +21,7 @@ from ..messages.graph import (
     EvaluateGraph,
     EvaluateRounding,
     FindDivergence,
+    FindUnlike,
     GraphDescribed,
     GraphEvaluated,
     GraphSide,
@@ -105,7 +106,8 @@ class GraphWork(Group):
 
     def describe(self, request: DescribeGraph) -> GraphDescribed:
         """Read what the graph tells about itself."""
-        from ..replay.graph.describe import counts, precision, random, ranges, vocabulary, widths
+        from ..replay.graph.describe import precision, random, ranges, vocabulary, widths
+        from ..replay.graph.wholes import wholes
 
         graph = self.graph_of(request.file)
         drawn = tuple(random(graph))
@@ -114,7 +116,7 @@ class GraphWork(Group):
             nodes=len(graph.nodes),
             precision=precision(graph),
             random=drawn,
-            counts=counts(graph),
+            wholes=wholes(graph),
             declared=graph.declared,
             taken=graph.taken,
             ranges=ranges(graph),
@@ -127,8 +129,10 @@ class GraphWork(Group):
         from ..replay.graph.judge.noise import noise
         from ..replay.graph.judge.overflow import Overflow
         from ..replay.graph.judge.witness import hidden, unmoved
+        from ..replay.graph.reach import Reach
 
         graph, itemwise = self.graph_of(request.file), not request.cases and not request.state
+        reach = Reach(graph) if request.witness else None
         results: dict[str, Array] = {}
         noises: dict[str, Array] = {}
         undecided, overflows = dict[str, str](), dict[str, str]()
@@ -142,11 +146,15 @@ class GraphWork(Group):
             how = request.seed, request.samples
             overflow = Overflow(graph)
             computed = (
-                noise_of_one_item(graph, inputs, *how, request.approximated, overflow.visit) if itemwise else None
+                noise_of_one_item(graph, inputs, *how, request.approximated, overflow.visit, reach)
+                if itemwise
+                else None
             )
             if computed is None:
                 itemwise, overflow = False, Overflow(graph)
-                computed = noise(graph, inputs, *how, approximated=request.approximated, fed=fed, watch=overflow.visit)
+                computed = noise(
+                    graph, inputs, *how, approximated=request.approximated, fed=fed, watch=overflow.visit, reach=reach
+                )
             overflows |= {str(case): overflow.says} if overflow.says else {}
             returned = {name: computed[output].value for name, output in request.state.items()}
             fed = {name: value for name, value in returned.items() if value is not None}
@@ -166,9 +174,8 @@ class GraphWork(Group):
             seconds = self.state.clock() - begun
         npz.save_file(results, Path(request.path))
         npz.save_file(noises, Path(request.noise))
-        return GraphEvaluated(
-            done, seconds, stays, None if single is None else Hidden(*single), undecided, overflows, ties
-        )
+        known, unreached = None if single is None else Hidden(*single), reach.says() if reach is not None else ()
+        return GraphEvaluated(done, seconds, stays, known, undecided, overflows, ties, unreached)
 
     def _affordable(self, file: str, enough: float) -> Iterator[tuple[int, dict[str, Array]]]:
         """The input cases with their numbers: LEAST_CASES, and others that the caller is expected to end within so many seconds.
@@ -277,6 +284,17 @@ class GraphWork(Group):
         sentences = tuple(differences_by_name(constants, weights))
         named = sum(name in constants and constants[name].shape == array.shape for name, array in weights.items())
         return WeightsCompared(sentences, len(weights), named, found_by_value(weights, constants))
+
+    def find_unlike(self, request: FindUnlike) -> tuple[str, ...]:
+        """Find the constants of a file that are the reference's but for some values."""
+        from ..replay.graph.explain.constants import Placed
+        from ..weights.unlike import unlike
+
+        mine = Placed.of(self.graph_of(request.file))
+        if request.reference.endswith(".npz"):
+            return tuple(unlike(mine.arrays, npz.load_file(Path(request.reference))))
+        theirs = Placed.of(self.graph_of(request.reference))
+        return tuple(unlike(mine.arrays, theirs.arrays, mine.same_places(theirs)))
 
     def take_branches(self, request: TakeBranches) -> bool:
         """Write the file with the branches that one case takes."""

@@ -52,11 +52,6 @@ def random(graph: Graph) -> Iterator[str]:
             yield f"{node.name} ({node.op})"
 
 
-def counts(graph: Graph) -> tuple[str, ...]:
-    """The inputs that say how often a loop is repeated."""
-    return tuple({node.inputs[0]: None for node in graph.nodes if node.op == "Loop" and node.inputs[0] in graph.inputs})
-
-
 def ranges(graph: Graph) -> dict[str, tuple[float, float]]:
     """Input -> the smallest and the largest number that it may hold, where only quantisers with one constant scale take it."""
     found = {}

@@ -19,6 +19,7 @@ from .model import Body, Graph, Node, UnsupportedOperator, schema_function
 from .operators.quantized import UNROUNDED
 from .operators.registry import CONTROL, Call, Operator, present
 from .operators.table import find
+from .reach import Reach
 from .values import Named, Value, convert, dtype_of, exact_of, is_float
 
 SMALL = 4096  # values; a smaller constant is converted once
@@ -114,6 +115,8 @@ class Scope:
         """The inputs and outputs of a node of the body. The outputs become values of the scope."""
         inputs = [self.get(name) for name in node.inputs]
         outputs = self.evaluation.step(node, inputs, self)
+        if self.evaluation.reach is not None:
+            self.evaluation.reach.visit(node, inputs, outputs)
         self.values.update({name: value for name, value in zip(node.outputs, outputs) if name})
         return inputs, outputs
 
@@ -128,10 +131,13 @@ class Evaluation:
 
     passes: the arithmetics; the first one is exact.
     after: called after each node of the graph itself with the node, its inputs and its outputs.
+    reach: looks at every node, those of subgraphs included.
     """
 
-    def __init__(self, passes: Sequence[Pass] = (EXACT,), after: After | None = None) -> None:
-        self.passes, self.after = tuple(passes), after
+    def __init__(
+        self, passes: Sequence[Pass] = (EXACT,), after: After | None = None, reach: Reach | None = None
+    ) -> None:
+        self.passes, self.after, self.reach = tuple(passes), after, reach
         self.missing = Value((None,) * len(self.passes), None)
         self.small: dict[int, Value] = {}
         self.functions: dict[tuple[Any, ...], Body | None] = {}
@@ -231,12 +237,13 @@ def evaluate(
     inputs: Mapping[str, Any],
     visit: Callable[[Node, Mapping[str, Any]], None] | None = None,
     watch: After | None = None,
+    reach: Reach | None = None,
 ) -> Named:
     """The exact outputs of a graph: floating-point values in float64, everything else in its own type.
 
     inputs: an array for each input by name.
     visit: called after each node with the node and its outputs by name. Values are not kept after their last use.
-    watch: the same, with the node, its inputs and its outputs.
+    watch: the same, with the node, its inputs and its outputs. reach: see ``Evaluation``.
     """
 
     def after(node: Node, arguments: Sequence[Value | None], outputs: Sequence[Value]) -> None:
@@ -245,7 +252,7 @@ def evaluate(
         if visit is not None:
             visit(node, {name: value.exact for name, value in zip(node.outputs, outputs) if name})
 
-    evaluation = Evaluation(after=after)
+    evaluation = Evaluation(after=after, reach=reach)
     found = evaluation.run(graph, given(evaluation, graph, inputs))
     return dict(zip(graph.outputs, exact_of(found)))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....verdict.limits import UNIT
-from ..model import Graph
+from ..model import Body, Graph
 from ..values import BFLOAT16, LARGEST, UNITS, is_float, worst
 
 NARROWER = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
@@ -109,3 +110,44 @@ def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
         f"{int(wrong.sum())} of {array.size} values of {name} are not the reference's, rounded to {array.dtype}: "
         f"{name}{where} is {mine[place]:.6g}, and the reference has {float(other[place]):.6g}"
     )
+
+
+# -- constants that perhaps no input uses ---------------------------------------------------------------------------------
+
+# Operators of which a constant decides, so that another one may have no effect on some inputs.
+DECIDING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Min", "Max", "Clip", "Where"})
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The constants that the nodes of a graph take, those of subgraphs behind the names of their nodes.
+
+    decides: name -> the operator, and the place among its inputs, of a constant that decides or that is in a branch.
+    """
+
+    arrays: dict[str, Any]
+    decides: dict[str, tuple[str, int]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Placed:
+        """The constants of a graph."""
+        found = cls({}, {})
+        found._add(graph, "", {})
+        return found
+
+    def _add(self, body: Body, begin: str, outer: Mapping[str, tuple[str, Any]]) -> None:
+        known = {**outer, **{name: (begin + name, array) for name, array in body.constants.items()}}
+        for node in body.nodes:
+            for place, name in enumerate(node.inputs):
+                if name in known:
+                    called, array = known[name]
+                    self.arrays[called] = array
+                    if begin or node.op in DECIDING:
+                        self.decides[called] = node.op, place
+            for attribute, inner in node.attributes.items():
+                if isinstance(inner, Body):
+                    self._add(inner, f"{begin}{node.name}/{attribute}/", known)
+
+    def same_places(self, other: Placed) -> set[str]:
+        """The names of constants that decide, and that decide the same in another graph."""
+        return {name for name, use in self.decides.items() if other.decides.get(name) == use}

@@ -16,6 +16,7 @@ from ....verdict.tables import spread, stands_for_others
 from ..evaluation import ERRORS, After, evaluate
 from ..kinds import QUANTISING
 from ..model import Graph, Node
+from ..reach import Reach
 from ..values import Value, is_float
 from .noise import OutputNoise, noise
 from .selections import noise_moves
@@ -37,6 +38,7 @@ def noise_of_one_item(
     samples: int,
     approximated: Collection[str],
     watch: After | None = None,
+    reach: Reach | None = None,
 ) -> dict[str, OutputNoise] | None:
     """The exact outputs of a graph with their noise, as ``noise.noise`` returns them, without the values of every pass.
 
@@ -62,7 +64,7 @@ def noise_of_one_item(
         return None
     if not all(_is_enough(each.exact) and stands_for_others(each.exact, each.noise) for each in measured.values()):
         return None
-    exact = evaluate(graph, inputs, watch=watch)
+    exact = evaluate(graph, inputs, watch=watch, reach=reach)
     if not all(_first_is(exact.get(key), each.exact) for key, each in measured.items()):
         return None
     return {

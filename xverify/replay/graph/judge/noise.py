@@ -15,6 +15,7 @@ from ....verdict.local import sampled
 from ..evaluation import EXACT, OWN, After, Evaluation, given
 from ..kinds import MOVES, QUANTISING, has_float
 from ..model import Graph, Node
+from ..reach import Reach
 from ..values import Named, Value, convert, tensor, unit_roundoff
 from .perturbed import Perturbed
 from .selections import Selections, equal_ends, uncertain
@@ -53,6 +54,7 @@ def noise(
     approximated: Collection[str] = (),
     fed: Mapping[str, Value] | None = None,
     watch: After | None = None,
+    reach: Reach | None = None,
 ) -> dict[str, OutputNoise]:
     """The exact outputs of a graph with their noise. One pass evaluates the graph exactly and with perturbations, side by side.
 
@@ -62,7 +64,7 @@ def noise(
     approximated: names of nodes whose error is that of an approximation; see ``approximations``.
     fed: inputs that have a value of their own in every pass, in the place of those of ``inputs``: outputs of an earlier call of
         this function with the same passes.
-    watch: called after each node with the node, its inputs and its outputs.
+    watch: called after each node with the node, its inputs and its outputs. reach: see ``Evaluation``.
     """
     perturbed = [Perturbed(Noise(seed + index), True, approximated) for index in range(samples)]
     vague, ties, selections = Named(), dict[str, tuple[Any, Any]](), Selections(graph, samples)
@@ -81,7 +83,7 @@ def noise(
                 if ends is not None:
                     ties[name] = ends
 
-    evaluation = Evaluation([EXACT, *perturbed, *([OWN] if own else [])], after)
+    evaluation = Evaluation([EXACT, *perturbed, *([OWN] if own else [])], after, reach)
     found = evaluation.run(graph, {**given(evaluation, graph, inputs), **(fed or {})})
 
     def output(line: Sequence[str], each: Value, name: str) -> OutputNoise:

@@ -55,6 +55,8 @@ def loop(evaluation: Evaluation, node: Node, inputs: Inputs, scope: Scope) -> li
         found = once()
         going, states = _truth(found[0]), found[1 : 1 + len(states)]
         rows.append(found[1 + len(states) :])
+    if evaluation.reach is not None:
+        evaluation.reach.trips(node, len(rows))
     if rows:
         return [*states, *(_stacked(evaluation, parts, 0) for parts in zip(*rows))]
     if len(body.outputs) == 1 + len(states):
