@@ -218,6 +218,7 @@ class ModelReference:
             exact.precision,
             says,
             unmoved=exact.unmoved,
+            unreached=exact.unreached,
         )
         source = ModelSource(asked.folder, asked.request, prepared)
         about = partial(_about_weights, prepared, settings.weights is not None, tools.graphs)

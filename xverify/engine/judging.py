@@ -52,7 +52,7 @@ def outputs(
     calls: further calls on one of the inputs. When one of them differs from the first, the result is not that of the model alone.
     """
     mine = npz.OnDisk(*kept.values())
-    error = _compare(mine, truth, spec, range(cases), subject, replayed)
+    error = replace(_compare(mine, truth, spec, range(cases), subject, replayed), unreached=truth.unreached)
     if truth.unusable:
         return replace(error, verdict=Verdict.INVALID, reason=truth.unusable)
     if error.verdict == Verdict.INVALID:

@@ -261,3 +261,29 @@ class FaultyCalls(Request[None]):
     weights: str
     seed: int
     path: str
+
+
+# -- what the inputs reach ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class InputsReach:
+    """What the passes of a model did.
+
+    unreached: what no input case reached, each with its place.
+    padding: input of ids -> the padding id of the embedding that looks them up.
+    """
+
+    unreached: tuple[str, ...] = ()
+    padding: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WatchInputs(Request[InputsReach]):
+    """Compute every case, and watch what the values reach.
+
+    inputs, weights: array files; without weights, the model has those that it has now.
+    """
+
+    inputs: str
+    weights: str = ""

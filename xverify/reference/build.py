@@ -23,6 +23,7 @@ from ..weights import check, digest, gguf, gguf_model, normal_form, npz
 from ..weights import torch as torch_weights
 from ..weights.canonical import Changed
 from ..workload import probe
+from ..workload.keys import only_case
 from ..workload.objective import objective_of
 from ..workload.options import OWN_WEIGHTS
 from ..workload.request import Request
@@ -196,6 +197,10 @@ def write_inputs(process: ReferenceProcess) -> Cases:
     space, training = process.space, process.space / "training.npz"
     inputs, kind = input_cases(process, training)
     npz.save_file(inputs, space / "inputs.npz")
+    padding = _padding(process)
+    if padding:
+        inputs = probe.with_padding(inputs, process.folder.spec, padding)
+        npz.save_file(inputs, space / "inputs.npz")
     write_shards(process, training)
     few_inputs, few_training = space / "inputs.npz", training
     if process.request.batch > JUDGED_ITEMS:
@@ -204,6 +209,20 @@ def write_inputs(process: ReferenceProcess) -> Cases:
         if process.request.trains:
             few_training = fewer_items(process, training, JUDGED_ITEMS)
     return Cases(space / "inputs.npz", few_inputs, digest(inputs), kind, training, few_training)
+
+
+def _padding(process: ReferenceProcess) -> dict[str, int]:
+    """Input of ids -> the padding id of the embedding that looks them up, where the inputs are drawn for torch's model."""
+    request, spec = process.request, process.folder.spec
+    ids = any(each.dtype.startswith(("int", "uint")) for each in spec.inputs.values())
+    if not ids or not process.replays or request.trains or process.inputs is not None:
+        return {}
+    path = process.space / "first-case.npz"
+    npz.save_file(only_case(npz.OnDisk(process.space / "inputs.npz"), "0"), path)
+    try:
+        return process.worker.ask(messages_reference.WatchInputs(str(path))).padding
+    except Refused:
+        return {}
 
 
 def first_inputs(process: ReferenceProcess, inputs: Path, items: int = 1) -> Path:

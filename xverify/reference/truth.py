@@ -47,6 +47,7 @@ class Truth:
     tested, untested: the weights and constants in which a fault would show in the outputs, and those in which it would not.
     constant: the outputs of the reference that are the same for every input.
     unmoved: whether its outputs stay within the limits with other weights, so that no fault in a weight could show.
+    unreached: what no input case reached, each with its place.
     """
 
     outputs: Outputs
@@ -62,6 +63,7 @@ class Truth:
     untested: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
     unmoved: bool = False
+    unreached: tuple[str, ...] = ()
 
     @property
     def unusable(self) -> str:
@@ -90,6 +92,7 @@ def evaluate(process: ReferenceProcess, prepared: Prepared, float32: Outputs) ->
     process.phase("computing in float64, and the noise of every layer")
     truth = _evaluated(process, prepared, float32, problem)
     constant = verdict.constant_outputs(truth.outputs, process.folder.spec, _unlike(process, prepared))
+    truth = replace(truth, unreached=_unreached(process, prepared))
     if truth.unusable or truth.noise_floors is None:
         return replace(truth, constant=constant)
     process.phase("computing with other weights, to see that the comparison can fail")
@@ -104,6 +107,18 @@ def _unlike(process: ReferenceProcess, prepared: Prepared) -> list[int]:
         inputs = (arrays[case_key(case, name)] for name in process.folder.spec.inputs)
         found.setdefault(tuple(hashlib.blake2b(np.ascontiguousarray(each).data).digest() for each in inputs), case)
     return [*found.values()]
+
+
+def _unreached(process: ReferenceProcess, prepared: Prepared) -> tuple[str, ...]:
+    """What no input case reached. Nothing is known of a reference that is not torch, and of the steps of a sequence."""
+    if not process.replays or process.state:
+        return ()
+    process.phase("watching what the inputs reach")
+    question = messages_reference.WatchInputs(str(prepared.inputs), str(prepared.weights))
+    try:
+        return process.worker.ask(question).unreached
+    except Refused:
+        return ()
 
 
 def _evaluated(process: ReferenceProcess, prepared: Prepared, float32: Outputs, problem: str) -> Truth:

@@ -11,7 +11,7 @@ from ..results.records import Result, Row
 from ..results.verdicts import Verdict
 from . import detection, numbers
 from .cells import written
-from .notes import coverage, input_cases, speed_sentences, unreached
+from .notes import calls, coverage, input_cases, speed_sentences, unreached
 from .notes import notes as notes_of_run
 from .rows import DETECTION, RATIO, fitting, speed_columns, verdict
 from .tables import Column, FirstThatFits
@@ -47,6 +47,7 @@ def footer(result: Result) -> Iterator[str]:
         if layers is not None and (layers.known or layers.stopped):
             yield f"Nodes: {row.subject}: {coverage(layers) if layers.known else layers.stopped}"
     yield from (f"Coverage: {says}" for says in unreached(result))
+    yield from calls(result)
     if any(row.speed for row in result.rows):
         items = f", {result.settings.batch} images a call" if result.item == "image" else ""
         yield f"Timed: the first input case{items}"

@@ -14,7 +14,7 @@ from ..workload.declaration import declared
 from ..workload.options import CommonSettings, RunSettings, TrainingSettings
 from ..workload.sizes import BATCH
 from . import check
-from .notes import few
+from .notes import calls, few
 
 TEST = "test: "  # how the note begins that names the test of a result
 SHOWN = 8  # names in a sentence
@@ -61,6 +61,7 @@ def _always(result: Result) -> Iterator[str]:
     inputs, several = result.inputs, result.inputs.cases != 1
     kind = f" ({inputs.kind})" if inputs.kind else ""
     yield f"other inputs than the {inputs.cases} {'cases' if several else 'case'} that were compared{kind}"
+    yield from calls(result)
     if result.settings.task == "check":
         yield from check.agreement(result)
         return

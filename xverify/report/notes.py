@@ -63,6 +63,7 @@ def _sentences(result: Result) -> Iterator[str]:
             yield _outputs(result)
             yield from _layers(result)
             yield from (f"Coverage: {says}" for says in unreached(result))
+            yield from calls(result)
         if result.weights.normal_form:
             yield _normal_form(result)
         yield from _folded(result)
@@ -163,6 +164,16 @@ def unreached(result: Result, most: int | None = None) -> Iterator[str]:
             of = "" if len(names) == len(passing) else f"{', '.join(dict.fromkeys(names))}: "
             more = f"; and {len(places) - most} more" if most is not None and len(places) > most else ""
             yield f"{of}not covered by any input case: {'; '.join(places[:most])}{more}"
+
+
+def calls(result: Result) -> Iterator[str]:
+    """How many calls were compared, where nothing was timed: the last timed calls are compared, too."""
+    if not any(row.speed for row in result.rows) and result.inputs.cases:
+        count = result.inputs.cases
+        yield (
+            f"Calls: {count} of each subject compared, {'the first one' if count == 1 else 'each among the first ones'} of its "
+            "process; what begins at a later call would not show (of timed calls, the last ones are compared)"
+        )
 
 
 def few(names: Sequence[str], most: int = FEW) -> str:

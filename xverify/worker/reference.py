@@ -16,6 +16,7 @@ from ..messages import reference as messages
 from ..messages.reference import (
     Fault,
     FloorsMeasured,
+    InputsReach,
     ParametersRead,
 )
 from ..verdict.findings import ReplayReport
@@ -149,6 +150,19 @@ class ReferenceWork(Group):
         if request.restore:  # an output may share the memory of a weight
             return {name: np.array(array) for name, array in results.items()}
         return results
+
+    def watch_inputs(self, request: messages.WatchInputs) -> InputsReach:
+        """Compute every case, and watch what the values reach."""
+        from ..float64.reached import Reached
+
+        state, model = self.state, self.state.model
+        if request.weights:
+            state.write_weights(model, npz.OnDisk(Path(request.weights)))
+        with state.framework.inference(), Reached(model) as watch:
+            for native in state.native_cases(request.inputs):
+                watch.given(list(state.inputs), native)
+                model(*native)
+        return InputsReach(watch.says(), watch.padding)
 
     # -- layers -------------------------------------------------------------------------------------------------------
 

@@ -126,10 +126,43 @@ def _rounded(array: NDArray[Any]) -> NDArray[Any]:
 def inputs(spec: ModelSpec, batch: int, seed: int, cases: int) -> dict[str, NDArray[Any]]:
     """Random inputs in canonical layout: ``"case/name"`` -> array, for every case and every input of the spec."""
     return {
-        case_key(case, name): _input(tensor, batch, generator(seed, f"case {case}: {name}"))
+        case_key(case, name): _spread(tensor, seed, name, case)
+        if _is_one_number(tensor, batch)
+        else _input(tensor, batch, generator(seed, f"case {case}: {name}"))
         for case in range(cases)
         for name, tensor in spec.inputs.items()
     }
+
+
+def _is_one_number(tensor: TensorSpec, batch: int) -> bool:
+    """Whether an input is a single whole number, such as how often a loop is repeated."""
+    whole = not tensor.dtype.startswith(("float", "bfloat", "complex", "bool"))
+    return whole and math.prod(tensor.sized(batch)) == 1 and BATCH not in tensor.shape
+
+
+def _spread(tensor: TensorSpec, seed: int, name: str, case: int) -> NDArray[Any]:
+    """A single whole number: the largest of its range in the first case, the smallest in the second, and any in others."""
+    low, high = tensor.integers
+    ends = (high - 1, low)
+    drawn = ends[case] if case < len(ends) else generator(seed, f"case {case}: {name}").integers(low, high)
+    return np.full(tensor.sized(1), drawn, tensor.dtype)
+
+
+def with_padding(
+    arrays: Mapping[str, NDArray[Any]], spec: ModelSpec, padding: Mapping[str, int]
+) -> dict[str, NDArray[Any]]:
+    """The inputs with padding ids at the end of the first item of each case but the first, where their range has them.
+
+    padding: input of ids -> its padding id.
+    """
+    changed = dict(arrays)
+    for key, array in arrays.items():
+        case, _, name = key.partition("/")
+        low, high = spec.inputs[name].integers if name in padding else (0, 0)
+        if case != "0" and name in padding and low <= padding[name] < high and array.ndim and array.shape[-1] > 1:
+            changed[key] = array.copy()
+            changed[key].reshape(-1, array.shape[-1])[0, -max(1, array.shape[-1] // IGNORED) :] = padding[name]
+    return changed
 
 
 def targets(spec: ModelSpec, batch: int, seed: int, cases: int) -> dict[str, NDArray[Any]]:
