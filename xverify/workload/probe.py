@@ -126,7 +126,7 @@ def _rounded(array: NDArray[Any]) -> NDArray[Any]:
 def inputs(spec: ModelSpec, batch: int, seed: int, cases: int) -> dict[str, NDArray[Any]]:
     """Random inputs in canonical layout: ``"case/name"`` -> array, for every case and every input of the spec."""
     return {
-        case_key(case, name): _spread(tensor, seed, name, case)
+        case_key(case, name): _spread(tensor, seed, name, case, cases)
         if _is_one_number(tensor, batch)
         else _input(tensor, batch, generator(seed, f"case {case}: {name}"))
         for case in range(cases)
@@ -140,11 +140,13 @@ def _is_one_number(tensor: TensorSpec, batch: int) -> bool:
     return whole and math.prod(tensor.sized(batch)) == 1 and BATCH not in tensor.shape
 
 
-def _spread(tensor: TensorSpec, seed: int, name: str, case: int) -> NDArray[Any]:
-    """A single whole number: the largest of its range in the first case, the smallest in the second, and any in others."""
-    low, high = tensor.integers
-    ends = (high - 1, low)
-    drawn = ends[case] if case < len(ends) else generator(seed, f"case {case}: {name}").integers(low, high)
+def _spread(tensor: TensorSpec, seed: int, name: str, case: int, cases: int) -> NDArray[Any]:
+    """A single whole number: the largest of its range in the first case, the smallest in the second, and others between them."""
+    low, most = tensor.integers[0], tensor.integers[1] - 1
+    drawn = (most, low)[case] if case < 2 else 0
+    if case >= 2:
+        start, end = (low + (most - low) * each // cases for each in (case, case + 1))
+        drawn = int(generator(seed, f"case {case}: {name}").integers(start, max(end, start + 1)))
     return np.full(tensor.sized(1), drawn, tensor.dtype)
 
 
