@@ -238,3 +238,23 @@ def test_masks_lengths_and_time_steps_get_values_that_they_can_have(xverify, tmp
     assert done.code == 0
     assert error["verdict"] in ("IDENTICAL", "EQUAL"), done.out
     assert any("whose range the file does not tell: 0 or 1" in each for each in error["unreached"]), error["unreached"]
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_row_is_compared_with_that_of_a_model_in_code(xverify, tmp_path, wrong):
+    (tmp_path / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.e = torch.nn.Embedding.from_pretrained(torch.arange(24000.).reshape(3000, 8) * 1e-3)\n"
+        "    def forward(self, i):\n        return self.e(i).tanh()\n"
+        "def build():\n    return Net()\n"
+    )
+    table = (np.arange(24000, dtype="f") * np.float32(1e-3)).reshape(3000, 8)
+    table[1999, 5] += wrong
+    nodes = [N("Gather", ["e.weight", "i"], ["g"]), N("Tanh", ["g"], ["out"])]
+    path = save(tmp_path / "net.onnx", nodes, {"i": (L, [2, 6])}, **{"e.weight": table})
+    done = xverify("check", path, "--against", f"torch={tmp_path / 'net.py'}:build", "--json", tmp_path / "r.json")
+    (error,) = (
+        row["error"] for row in json.loads((tmp_path / "r.json").read_text())["rows"] if row["task"] == "conversion"
+    )
+    assert done.code == wrong, done.out
+    assert not wrong or "in 1 of 3,000 rows (1999)" in error["reason"]

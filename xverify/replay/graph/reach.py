@@ -80,7 +80,7 @@ class Reach:
 
     def __init__(self, graph: Graph) -> None:
         self.sides: dict[Node, dict[str, bool]] = {
-            node: {} for node in _dependent(graph, {*graph.inputs}) if node.op in WATCHED or node.op == "Loop"
+            node: {} for node in dependent(graph, {*graph.inputs}) if node.op in WATCHED or node.op == "Loop"
         }
 
     def visit(self, node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value]) -> None:
@@ -110,7 +110,7 @@ class Reach:
         )
 
 
-def _dependent(body: Body, known: set[str]) -> Iterator[Node]:
+def dependent(body: Body, known: set[str]) -> Iterator[Node]:
     """The nodes that take what depends on the values of known names, those of subgraphs and functions included."""
     for node in body.nodes:
         if node.op in SHAPES or not node.uses & known:
@@ -118,7 +118,7 @@ def _dependent(body: Body, known: set[str]) -> Iterator[Node]:
         yield node
         known.update(node.outputs)
         for inner in node.subgraphs:
-            yield from _dependent(inner, {*known, *inner.inputs})
+            yield from dependent(inner, {*known, *inner.inputs})
         if node.function is not None:
             pairs = zip(node.function.inputs, node.inputs)
-            yield from _dependent(node.function, {inner for inner, outer in pairs if outer in known})
+            yield from dependent(node.function, {inner for inner, outer in pairs if outer in known})

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....verdict.limits import UNIT
-from ..model import Body, Graph
+from ..model import Body, Graph, Node
+from ..reach import dependent
 from ..values import BFLOAT16, LARGEST, UNITS, is_float, worst
 
 NARROWER = {"float16": np.dtype(np.float16), "bfloat16": BFLOAT16}
@@ -116,11 +117,13 @@ def _compared(name: str, array: Any, other: Any) -> Iterator[str]:
 
 # Operators of which a constant decides, so that another one may have no effect on some inputs.
 DECIDING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Min", "Max", "Clip", "Where"})
+# Operators of which whole numbers are values; those of others are shapes, axes and places, which a converter may write otherwise.
+WHOLE_VALUES = DECIDING | {"Gather", "Add", "Sub", "Mul", "Div", "Mod"}
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The constants that the nodes of a graph take, those of subgraphs behind the names of their nodes.
+    """The constants that nodes take beside what depends on values of inputs, those of subgraphs behind the names of their nodes.
 
     decides: name -> the operator, and the place among its inputs, of a constant that decides or that is in a branch.
     """
@@ -132,21 +135,28 @@ class Placed:
     def of(cls, graph: Graph) -> Placed:
         """The constants of a graph."""
         found = cls({}, {})
-        found._add(graph, "", {})
+        found._add(graph, "", {}, set(dependent(graph, {*graph.inputs})))
         return found
 
-    def _add(self, body: Body, begin: str, outer: Mapping[str, tuple[str, Any]]) -> None:
+    def _add(self, body: Body, begin: str, outer: Mapping[str, tuple[str, Any]], nodes: Collection[Node]) -> None:
         known = {**outer, **{name: (begin + name, array) for name, array in body.constants.items()}}
         for node in body.nodes:
             for place, name in enumerate(node.inputs):
-                if name in known:
-                    called, array = known[name]
-                    self.arrays[called] = array
-                    if begin or node.op in DECIDING:
-                        self.decides[called] = node.op, place
+                if name in known and (begin or node in nodes):
+                    self._take(*known[name], node.op, place, bool(begin))
             for attribute, inner in node.attributes.items():
                 if isinstance(inner, Body):
-                    self._add(inner, f"{begin}{node.name}/{attribute}/", known)
+                    self._add(inner, f"{begin}{node.name}/{attribute}/", known, nodes)
+        for place, name in enumerate(body.outputs if begin else ()):
+            if name in known:
+                self._take(*known[name], "", place, True)
+
+    def _take(self, name: str, array: Any, op: str, place: int, inside: bool) -> None:
+        """Note what a node takes. op: of the node; "" for an output of a subgraph. inside: whether it is in a subgraph."""
+        if is_float(array) or op in WHOLE_VALUES:
+            self.arrays[name] = array
+            if inside or op in DECIDING:
+                self.decides[name] = op, place
 
     def same_places(self, other: Placed) -> set[str]:
         """The names of constants that decide, and that decide the same in another graph."""
