@@ -188,8 +188,9 @@ def test_what_no_input_reaches_is_named_and_is_untested_with_strict(xverify, tmp
     assert done.code == 0
     assert error["unreached"] == places
     assert ("not covered by any input case" in done.out) == bool(places)
-    strict = xverify("check", path, "--strict")
+    strict = xverify("check", path, "--strict", "--details")
     assert strict.code == (4 if places else 0), strict.out
+    assert "Calls: 6 of each subject compared" in " ".join(strict.out.split())
 
 
 def masked(path, name="valid"):
