@@ -253,8 +253,9 @@ def test_a_result_of_two_tasks_tells_of_each_what_it_was_measured_with():
 def test_a_row_shows_what_would_have_been_seen_and_which_values_no_digit_determines():
     whole = result()
     tensor = TensorError(
-        3, "logits", rel_rms=1e-6, noise_ratio=0.5, detection_limit=1.03e-5, detection_limit_worst=2e-4,
-        undetermined=0.0124, undetermined_at=((3, 0, 5), (3, 0, 6)),
+        3, "logits", rel_rms=1e-6, noise_ratio=0.5, local_ratio=1.0, detection_limit=1.03e-5, detection_limit_index=3e-5,
+        detection_limit_value=2e-4, undetermined=0.0124, undetermined_at=((3, 0, 5), (3, 0, 6)), not_judged=("[:, 9:13]",),
+        rounding_alone=("[:, 2]",),
     )  # fmt: skip
     error = Error("EQUAL", None, 1e-7, 1e-6, 1e-7, 1.25, noise_ratio=0.5, tensors=(tensor,), detection_limit=1.03e-5)
     shown = replace(whole, rows=(replace(whole.rows[0], error=error, speed=None),))
@@ -262,15 +263,16 @@ def test_a_row_shows_what_would_have_been_seen_and_which_values_no_digit_determi
     assert [line.split()[-3:] for line in text.splitlines() if line.startswith("tensorflow:graph")] == [
         ["EQUAL", "2e-05", "-"]
     ]
-    says = "logits, case 3: 1.2% of the values have no digit that float32 determines, and no verdict"
+    says = "logits, case 3: 1.2% of the values have no digit that float32 determines; they are compared with their own noise alone"
     assert f"{says} (the first in item 3, row 0: [3, 0, 5])" in text
     for local_ratio, told in ((1.0, False), (None, True)):  # decisions are told however few they are
         few = replace(tensor, undetermined=0.001, local_ratio=local_ratio)
         shown = replace(whole, rows=(replace(whole.rows[0], error=replace(error, tensors=(few,)), speed=None),))
         assert ("0.1% of the values have no digit" in printed(shown)) == told
     assert (
-        "rounding explains up to 2e-06 of `logits`; a relative error from 2e-05 on would have been seen "
-        "(from 0.0002 on in the group of values with the most noise)"
+        "rounding explains up to 2e-06 of `logits`; a relative error from 2e-05 on in all values, from 3e-05 on in one class, "
+        "channel or item, from 0.0002 on in one value would have been seen, but not in `logits[:, 9:13]`; `logits[:, 2]`: zero but "
+        "for rounding, so without a relative limit: the error is compared with its own noise"
     ) in detailed(shown)
 
 

@@ -57,16 +57,31 @@ def test_a_fault_of_one_item_or_one_place_of_the_last_axis_shows():
         assert local(EXACT, wrong, NOISE).ratio > EQUAL_C
 
 
-def test_values_without_a_digit_are_in_no_ratio_and_are_told():
+@pytest.mark.parametrize(("size", "wrong"), [(1.0, False), (10.0, False), (100.0, True)])
+def test_values_without_a_digit_are_compared_with_their_own_noise_and_are_told(size, wrong):
     noise = NOISE.copy()
     noise[3, 0] = 1.0
-    noise[4, 0, 7] = np.nan
-    wrong = residual()
-    wrong[3, 0] = 5.0
-    found = local(EXACT, wrong, noise)
-    assert found.ratio < 4
+    noise[4, 0, 7] = np.nan  # nothing is known of this one
+    away = residual()
+    away[3, 0] = size
+    away[4, 0, 7] = 1e9
+    found = local(EXACT, away, noise)
+    assert (found.ratio > EQUAL_C) == wrong
     assert found.undetermined == 41 - int((np.abs(EXACT[3, 0]) > 8).sum())
     assert found.where[0] == (3, 0, 0)
+
+
+def test_a_floor_of_zero_is_that_of_its_neighbours_without_a_digit():
+    """As behind a clamp at zero: half of the perturbations of a value are cut off, and of some values all."""
+    exact, noise, away = EXACT.copy(), NOISE.copy(), residual()
+    exact[:, 2], noise[:, 2] = 0.0, np.where(np.random.default_rng(4).random((8, 40)) < 0.2, 0.0, 1e-3)
+    away[:, 2] = 1e-3
+    assert local(exact, away, noise).ratio < 4
+    away[:, 2] = 1.0
+    assert local(exact, away, noise).ratio > EQUAL_C
+    away[:, 2], away[0, 1, 0], exact[0, 1] = 0.0, 1e-4, 0.0  # exact zeros without such a neighbour
+    noise[0, 1] = 0.0
+    assert local(exact, away, noise).ratio > EQUAL_C
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-150, 1e150, 1e200])

@@ -230,7 +230,7 @@ def _judge(place: Place, captured: Tensor, floors: Floors, terms: int, axis: int
     return Finding(
         place.layer, place.call, place.index, place.kind, place.what, ratio, groups.ratio, terms, mean, largest, relative,
         floor_share=groups.floor_share, worst_share=groups.worst_share, undetermined=groups.undetermined_share,
-        unit=floors.unit,
+        unit=floors.unit, index_share=groups.shown.share or 0.0, value_share=groups.shown.value_share or 0.0,
     )  # fmt: skip
 
 
@@ -244,7 +244,8 @@ def _in_groups(captured: Tensor, floors: Floors, terms: int, axis: int) -> Local
             return _taken(flat, places) - values, np.where(noise == 0, 0.0, np.hypot(noise, least))
 
     exact, channels = floors.exact.detach().numpy(), axis % max(1, captured.dim())
-    return local_of(exact, compared, most=enough(exact.shape), axis=channels, cap=limits.cap(floors.unit))
+    cap, most = limits.cap(floors.unit), enough(exact.shape)
+    return local_of(exact, compared, most=most, axis=channels, cap=cap, whole_limit=limits.EQUAL_R)
 
 
 def _differences(captured: Tensor, exact: Tensor, axis: int) -> tuple[Array, float, float]:

@@ -32,7 +32,7 @@ def _worst(row: Row) -> Iterable[TensorError]:
 
 
 def undetermined(row: Row) -> Iterator[str]:
-    """The values of each output that are in no ratio, because they have no digit that the precision determines.
+    """The values of each output that have no detection limit, because they have no digit that the precision determines.
 
     Fewer than FEW of an output are left to the result file, except where they are decisions.
     """
@@ -42,9 +42,9 @@ def undetermined(row: Row) -> Iterator[str]:
         decides = tensor.local_ratio is None  # a whole number, such as the best class
         if tensor.undetermined >= FEW or (tensor.undetermined and decides):
             where = _where(tensor.undetermined_at)
-            says = f"{_percent(tensor.undetermined)} of the values have no digit that {precision} determines, and no verdict"
+            share = _percent(tensor.undetermined)
+            says = f"{share} of the values have no digit that {precision} determines; they are compared with their own noise alone"
             if decides:
-                share = _percent(tensor.undetermined)
                 says = f"rounding decides {share} of the whole numbers, such as ties, and they have no verdict"
             cases.setdefault((tensor.output, says + (f" ({where})" if where else "")), []).append(str(tensor.case))
     for (output, says), found in cases.items():

@@ -38,7 +38,8 @@ class LayerError:
     small: whether the explanation is a mistake of the port, which is a fault although the difference alone would be DRIFT.
     detection_limit: the smallest relative error of what the layer computes, or is given, that would not have been EQUAL, in the
         median group of values; None where it was not measured.
-    detection_limit_worst: the same in the worst group.
+    detection_limit_worst: the same in the worst group. detection_limit_index, detection_limit_value: of an error in one index of an
+        axis, and in one value.
     undetermined: share of values that have no digit which the precision determines; they are in no ratio.
     case: the first input case in which it has this verdict.
     """
@@ -65,6 +66,8 @@ class LayerError:
     small: bool = False
     detection_limit: float | None = None
     detection_limit_worst: float | None = None
+    detection_limit_index: float | None = None
+    detection_limit_value: float | None = None
     undetermined: float = 0.0
     case: int = 0
 

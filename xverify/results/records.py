@@ -70,9 +70,14 @@ class TensorError:
         layer is explained by a rounding.
     verdict: of this output by itself; None in the files of earlier versions.
     local_ratio: the largest rms of the difference / noise of a group of values; None when the noise was not modelled.
+    local_at: the index of an axis, over all input cases, that is this group, such as "[:, 7]"; "" where it is another one.
     detection_limit: the smallest relative error that would not have been EQUAL, in the median group of values; None when it was not
         measured. detection_limit_worst: the same in the worst group.
-    undetermined: share of values that have no digit which the precision determines; they are in no ratio.
+    detection_limit_index: the same of an error in one index of axis 1 or of the last axis (a class, a channel, a position) in all
+        input cases, or in one item. detection_limit_value: of an error in one value.
+    not_judged: the indices of axis 1 and of the last axis in which an error as large as the cap would not have been seen.
+    rounding_alone: the indices whose values are zero but for rounding: their error is compared with their noise alone.
+    undetermined: share of values that have no digit which the precision determines; they have no detection limit.
     undetermined_at: the index of each of them, the first few.
     """
 
@@ -92,6 +97,11 @@ class TensorError:
     detection_limit_worst: float | None = None
     undetermined: float = 0.0
     undetermined_at: tuple[tuple[int, ...], ...] = ()
+    local_at: str = ""
+    detection_limit_index: float | None = None
+    detection_limit_value: float | None = None
+    not_judged: tuple[str, ...] = ()
+    rounding_alone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,8 @@ class Error:
     noise_ratio: rho, rms of the difference / the noise of all layers; of the worst output; None when it was not modelled.
     layers: what a replay found.
     detection_limit: the smallest relative error that would not have been EQUAL, of the judged output in which it is largest; None
-        when it was not measured.
+        when it was not measured. detection_limit_index, detection_limit_value: the same of an error in one index of an axis or in
+        one item, and in one value; see ``TensorError``.
     judged: share of the outputs and of the layers' weights that were judged, in training of the trained values; None when nothing
         says.
     unreached: what no input case reached, such as a branch or a side of a clip, each with its place.
@@ -128,6 +139,8 @@ class Error:
     detection_limit: float | None = None
     judged: float | None = None
     unreached: tuple[str, ...] = ()
+    detection_limit_index: float | None = None
+    detection_limit_value: float | None = None
 
     def __post_init__(self) -> None:
         settle_verdict(self, Verdict)

@@ -36,6 +36,7 @@ class Finding:
     joined: why the glue code before the layer is judged together with it; "" when it is not.
     glue: for glue code that differs, what the port's computes instead; "" where that is unknown.
     floor_share, worst_share: noise floor / size of the exact values, in the median and in the worst group of values.
+    index_share, value_share: the same for an error in one index of an axis, and in one value; 0.0 where none is known.
     undetermined: share of values without a significant digit.
     unit: unit roundoff of the precision in which the tensor is computed.
     mistake: whether ``glue`` names a mistake of the port, which fits alone and by a wide margin.
@@ -63,6 +64,8 @@ class Finding:
     undetermined: float = 0.0
     unit: float = UNIT
     mistake: bool = False
+    index_share: float = 0.0
+    value_share: float = 0.0
 
     @property
     def verdict(self) -> Verdict:

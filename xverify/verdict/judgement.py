@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from ..results.figures import shown_limit, shown_ratio
 from ..results.layers import named, told
@@ -12,6 +12,7 @@ from ..results.records import MOST_FAULTS, Error, Layers, TensorError
 from ..results.verdicts import Verdict
 from . import limits
 
+LIMIT = "detection_limit"  # begins the names of all detection limits
 UNMOVED = "with all weights drawn anew, the outputs stay within the limits: no fault in a weight could show"
 
 
@@ -49,11 +50,12 @@ def judged(tensor: TensorError, context: Context) -> TensorError:
     verdict = _by_limits(tensor, context)
     if tensor.output in context.constant or (verdict != Verdict.IDENTICAL and _is_blind(tensor, context)):
         verdict = max(verdict, Verdict.UNTESTED)
-    times = _loosened(tensor, verdict, context)
-    limit, worst = (
-        None if each is None else times * each for each in (tensor.detection_limit, tensor.detection_limit_worst)
+    times, names = (
+        _loosened(tensor, verdict, context),
+        [each.name for each in fields(tensor) if each.name.startswith(LIMIT)],
     )
-    return replace(tensor, verdict=verdict, detection_limit=limit, detection_limit_worst=worst)
+    known = {name: getattr(tensor, name) for name in names}
+    return replace(tensor, verdict=verdict, **{name: times * each for name, each in known.items() if each is not None})
 
 
 def _loosened(tensor: TensorError, verdict: Verdict, context: Context) -> float:
@@ -70,8 +72,17 @@ def distance(tensor: TensorError) -> float:
 
 
 def _is_blind(tensor: TensorError, context: Context) -> bool:
-    """Whether an error as large as the cap, or in most of the values, would not have been seen."""
-    return (tensor.detection_limit or 0.0) > context.cap or tensor.undetermined > limits.MOST_UNDETERMINED
+    """Whether an error as large as the cap, in all values, in most of them, or in a whole index, would not have been seen."""
+    return (
+        (tensor.detection_limit or 0.0) > context.cap
+        or tensor.undetermined > limits.MOST_UNDETERMINED
+        or _parts(tensor, context)
+    )
+
+
+def _parts(tensor: TensorError, context: Context) -> bool:
+    """Whether an index of an output is not judged. In lower precisions, that of a file is judged by all values together."""
+    return bool(tensor.not_judged) and context.cap <= limits.CAP
 
 
 def _by_limits(tensor: TensorError, context: Context) -> Verdict:
@@ -260,17 +271,38 @@ def _times_noise(tensor: TensorError, verdict: Verdict) -> str:
     limit, local_limit = (rule.equal, rule.worst_equal) if drift else (rule.drift, rule.worst_drift)
     ratio, local = measure(tensor), tensor.local_ratio or 0.0
     if ratio <= limit and local > local_limit:
-        return f"{shown_ratio(local, 3)} x the noise of its worst group of values (limit {local_limit:g})"
+        where = (
+            f"its worst group of values, `{tensor.output}{tensor.local_at}`"
+            if tensor.local_at
+            else "its worst group of values"
+        )
+        return f"{shown_ratio(local, 3)} x the noise of {where} (limit {local_limit:g})"
     return f"{shown_ratio(ratio, 3)} x the noise of all layers (limit {limit:g})"
+
+
+def _named(tensor: TensorError, indices: Sequence[str]) -> str:
+    """Some indices of an output, the first ones by name."""
+    return named(f"{tensor.output}{each}" for each in indices)
 
 
 def detection(tensor: TensorError) -> str:
     """What rounding explains of an output, and what would have been seen; "" where no detection limit was measured."""
     if not tensor.detection_limit:
         return ""
-    seen = f"a relative error from {shown_limit(tensor.detection_limit)} on would have been seen"
-    if tensor.detection_limit_worst is not None and tensor.detection_limit_worst > 2 * tensor.detection_limit:
-        seen += f" (from {shown_limit(tensor.detection_limit_worst)} on in the group of values with the most noise)"
+    limits_of = {
+        "in all values": tensor.detection_limit,
+        "in one class, channel or item": tensor.detection_limit_index,
+        "in one value": tensor.detection_limit_value,
+    }
+    said = [f"from {shown_limit(each)} on {where}" for where, each in limits_of.items() if each is not None]
+    seen = f"a relative error {', '.join(said)} would have been seen"
+    if tensor.not_judged:
+        seen += f", but not in {_named(tensor, tensor.not_judged)}"
+    if tensor.rounding_alone:
+        parts = _named(tensor, tensor.rounding_alone)
+        seen += (
+            f"; {parts}: zero but for rounding, so without a relative limit: the error is compared with its own noise"
+        )
     if not tensor.rel_rms or not tensor.noise_ratio or not math.isfinite(tensor.noise_ratio):
         return f"`{tensor.output}`: {seen}"
     # Beside one large value, the noise of all values together is a small part of it, and that of a typical group is not.
@@ -283,6 +315,9 @@ def _blind(tensor: TensorError, context: Context) -> str:
     place, undetermined = f"{tensor.output}, case {tensor.case}", tensor.undetermined
     if undetermined > limits.MOST_UNDETERMINED:
         return f"{place}: {undetermined:.0%} of the values have no digit that rounding leaves, so no fault could show in them"
+    if (tensor.detection_limit or 0.0) <= context.cap:
+        parts = _named(tensor, tensor.not_judged)
+        return f"a relative error of {context.cap:g} would not have been seen in {parts}, because rounding alone changes it that much"
     return f"{_would_not_show(tensor)} (limit {context.cap:g}), because rounding alone changes the output that much"
 
 

@@ -2,19 +2,21 @@
 
 The groups are the decades of size of the exact values, and within a decade the values of one item, of one index of axis 1, and of
 one index of the last axis. One rms over a whole tensor is that of its largest values: beside a class that is masked with -1e9,
-every other class could have the opposite sign.
+every other class could have the opposite sign. Values without a significant digit are groups of their own (see ``Rounding``), and
+the values of one index are a group over all decades (see ``indices``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..weights.canonical import Array
-from .limits import CAP, EQUAL_C, LIFT, TYPICAL, UNDETERMINED, UNIT, mean_with_doubt
+from .indices import LEAST_INDEX, Indices, Shown, shown
+from .limits import CAP, EQUAL_C, EQUAL_RHO, LIFT, TYPICAL, UNDETERMINED, UNIT, mean_with_doubt
 from .sizes import rms
 
 LEAST_GROUP = 8  # values of one item or one index within a decade
@@ -32,6 +34,7 @@ DECADES = np.floor((np.arange(EXPONENTS) - BIAS) * math.log10(2)).astype(np.int6
 TOLD = 8  # undetermined values whose index is kept
 # Values of a layer that are compared: so many for each index of its longest axis, within these bounds.
 PER_INDEX, FEWEST, MOST = 64, 2**14, 2**17
+MOST_SUMS = 2**18  # groups of one axis whose sums are kept; a longer axis has no groups
 
 # (places of some values in the flat array, these exact values) -> their residuals, and the rms of the noise of each.
 Compared = Callable[[Array, Array], tuple[Array, Array]]
@@ -45,8 +48,9 @@ class Local:
     whole: the same of all values together.
     floor_share: noise floor / rms of the exact values in the median group: half of the values are in groups that have at most this.
     worst_share: the same in the worst group.
-    determined, undetermined: number of values with a significant digit, and without one. The latter are in no group.
+    determined, undetermined: number of values with a significant digit, and without one.
     where: the index of each undetermined value, the first TOLD of them.
+    shown: what the indices of its axes show. indices: their sums. partial: whether an axis is too long for them.
     """
 
     ratio: float = 0.0
@@ -56,6 +60,9 @@ class Local:
     determined: int = 0
     undetermined: int = 0
     where: tuple[tuple[int, ...], ...] = ()
+    shown: Shown = Shown()
+    indices: tuple[Indices, ...] = ()
+    partial: bool = False
 
     @property
     def undetermined_share(self) -> float:
@@ -84,32 +91,43 @@ def local_of(
     most: int | None = None,
     axis: int | None = None,
     cap: float = CAP,
-    whole_limit: float = math.inf,
+    whole_limit: float = EQUAL_RHO,
+    cases: int = 1,
 ) -> Local:
     """The same where residual and noise are computed when they are needed.
 
     compared: see ``Compared``.
     most: the number of values that are enough; of a larger tensor, values at regular distances are taken. None: all.
     axis: an axis whose indices are groups beside those of the items, axis 1 and the last axis.
-    cap: the largest detection limit of a group that accuses.
-    whole_limit: the largest ratio of all values that is EQUAL, where an error that shows there counts as seen.
+    cap: the largest detection limit of what counts as judged.
+    whole_limit: the largest ratio of all values that is EQUAL.
+    cases: so many input cases have values of the same indices.
     """
     if not exact.size:
         return Local()
     step = step_of(exact.shape, most)
     flat = exact.reshape(-1)[::step]
     chosen = {0, min(1, exact.ndim - 1), exact.ndim - 1} | ({axis} if axis is not None else set())
+    rows = Rows.from_exponents(exponents(flat))
     axes = [
-        (exact.shape[each], math.prod(exact.shape[each + 1 :]))
+        Axis(each, exact.shape[each], math.prod(exact.shape[each + 1 :]))
         for each in sorted(chosen)
-        if 0 <= each < exact.ndim and 1 < exact.shape[each] <= flat.size // LEAST_GROUP
+        if 0 <= each < exact.ndim and exact.shape[each] > 1
     ]
-    groups = _Groups(exponents(flat), axes, cap, whole_limit)
+    used = [
+        axis
+        for axis in axes
+        if axis.length <= flat.size * (cases if axis.number else 1) // LEAST_INDEX
+        and axis.length * len(rows.decades) <= MOST_SUMS
+    ]
+    groups = _Groups(rows, used, cap, whole_limit)
     for start in range(0, flat.size, PART):
         values = flat[start : start + PART].astype(np.float64, copy=False)
         places = np.arange(start, start + values.size) * step
         groups.add(places, values, *(each.astype(np.float64, copy=False) for each in compared(places, values)))
-    return groups.summary(exact.shape)
+    found = groups.summary(exact.shape, step)
+    partial = any(axis.number and axis not in used for axis in axes)
+    return replace(found, partial=True, shown=replace(found.shown, share=None)) if partial else found
 
 
 def enough(shape: Sequence[int]) -> int:
@@ -201,21 +219,34 @@ def _separate(numbers: Array) -> list[tuple[int, int]]:
     return found
 
 
+@dataclass(frozen=True)
+class Axis:
+    """An axis whose indices are groups. stride: distance of its neighbours in the flat array."""
+
+    number: int
+    length: int
+    stride: int
+
+    def of(self, places: Array) -> Array:
+        """The index of each of these places in the flat array."""
+        found: Array = places // self.stride % self.length
+        return found
+
+
 class _Groups:
     """Sums of squares by group, each in units of the size of its decade, so that no square over- or underflows.
 
-    counts: of the exponents of the exact values. axes: (length, stride) of each axis whose indices are groups.
-    cap: the largest detection limit of a group that accuses; noise that is larger has no certain size.
-    whole_limit: see ``local_of``.
+    cap, whole_limit: see ``local_of``.
     """
 
-    def __init__(self, counts: Array, axes: Sequence[tuple[int, int]], cap: float, whole_limit: float) -> None:
-        self.rows, self.axes, self.cap, self.whole_limit = Rows.from_exponents(counts), axes, cap, whole_limit
+    def __init__(self, rows: Rows, axes: Sequence[Axis], cap: float, whole_limit: float) -> None:
+        self.rows, self.axes, self.cap, self.whole_limit = rows, axes, cap, whole_limit
         self.count = len(self.rows.decades)
         self.scale = 10.0 ** -np.clip(self.rows.decades, -300, 300).astype(np.float64)
         # Of each group: the numbers of values and of those that are not 0, and the squares of residual, noise and size.
-        self.sums = [np.zeros((5, self.count * length)) for length in (1, *(length for length, _ in axes))]
+        self.sums = [np.zeros((5, self.count * length)) for length in (1, *(axis.length for axis in axes))]
         self.levels = np.zeros((self.count, EXPONENTS), np.int64)  # of the squared noise of a decade, by exponent
+        self.rounding = Rounding(axes)
         self.determined = self.undetermined = 0
         self.where: list[int] = []
 
@@ -226,18 +257,24 @@ class _Groups:
             y, z, s = np.abs(exact * scale), residual * scale, noise * scale
             known = np.isfinite(y) & np.isfinite(z)
             vague = known & ~(s <= max(UNDETERMINED, self.cap) * np.maximum(y, 1.0))
-        known &= ~vague
         if len(self.where) < TOLD:
             self.where += [int(place) for place in places[np.flatnonzero(vague)[: TOLD - len(self.where)]]]
         self.undetermined += int(vague.sum())
-        if not known.all():
-            rows, y, z, s, places = (array[known] for array in (rows, y, z, s, places))
+        known &= ~vague
+        # Of a value near zero that differs, the noise may be a sample in which it was cut off; its neighbours tell.
+        doubtful = known & (y < 1) & (z != 0)
+        self.rounding.add(places, exact, residual, noise, vague, doubtful)
+        known &= ~doubtful
+        self._add(*(each if known.all() else each[known] for each in (places, rows, y, z, s)))
+
+    def _add(self, places: Array, rows: Array, y: Array, z: Array, s: Array) -> None:
+        """Add values with a digit. rows: of each value. y, z, s: size, residual and noise in the units of its row."""
         self.determined += rows.size
         with np.errstate(over="ignore"):  # an error beside exact values that are all 0 may be of any size
             amounts = (y > 0).astype(np.float64), np.square(z), np.square(s), np.square(y)
         self._sum(0, rows, amounts)
-        for index, (length, stride) in enumerate(self.axes, start=1):
-            self._sum(index, rows * length + places // stride % length, amounts)
+        for index, axis in enumerate(self.axes, start=1):
+            self._sum(index, rows * axis.length + axis.of(places), amounts)
         levels = np.bincount(rows * EXPONENTS + exponent(amounts[2]), minlength=self.levels.size)
         self.levels += levels.reshape(self.levels.shape)
 
@@ -247,8 +284,12 @@ class _Groups:
         for row, values in enumerate(amounts, start=1):
             sums[row] += np.bincount(keys, values, minlength=sums.shape[1])
 
-    def summary(self, shape: Sequence[int]) -> Local:
-        lift, ratio, shares = self._lift(), 0.0, []
+    def summary(self, shape: Sequence[int], step: int) -> Local:
+        for places, exact, residual, noise in self.rounding.settled():
+            rows = self.rows.of[exponent(exact)]
+            scale = self.scale[rows]
+            self._add(places, rows, np.abs(exact * scale), residual * scale, noise * scale)
+        lift, ratio, shares = self._lift(), self.rounding.ratio(), []
         for index, sums in enumerate(self.sums):
             least = LEAST_GROUP if index else LEAST_DECADE
             used = sums[0] >= (
@@ -258,9 +299,10 @@ class _Groups:
             floors = noises + counts * np.repeat(lift, sums.shape[1] // self.count)[used]
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.sqrt(floors / counts / np.maximum(sizes / np.maximum(some, 1), 1.0))
-                accuses = (errors > 0) & (counts >= least) & (EQUAL_C * share <= self.cap)
-                ratios = np.where(accuses, np.sqrt(errors / floors), 0.0)
-                if self.whole_limit < math.inf:
+                ratios = np.where((errors > 0) & (counts >= least), np.sqrt(errors / floors), 0.0)
+                if (
+                    self.cap > CAP
+                ):  # most groups have few digits, and what shows in all values together counts as seen, too
                     of_all = np.sqrt(np.repeat(self._total_noise(), sums.shape[1] // self.count)[used] / sizes)
                     share = np.fmin(share, self.whole_limit / EQUAL_C * of_all)
             ratio = max(ratio, float(ratios.max(initial=0.0)))
@@ -269,7 +311,29 @@ class _Groups:
         if self.undetermined and not self.determined:
             typical = worst = math.inf
         where = tuple(tuple(int(i) for i in np.unravel_index(place, shape)) for place in self.where)
-        return Local(ratio, self._whole(), typical, worst, self.determined, self.undetermined, where)
+        indices = [self._indices(index, len(shape), lift) for index in range(len(self.axes))]
+        found = shown(indices, self.whole_limit, self.cap, step)
+        return Local(
+            max(ratio, found.ratio), self._whole(), typical, worst, self.determined,
+            self.undetermined, where, found, tuple(indices),
+        )  # fmt: skip
+
+    def _indices(self, index: int, dimensions: int, lift: Array) -> Indices:
+        """What the indices of an axis show, over all decades."""
+        axis = self.axes[index]
+        counts, _, errors, noises, sizes = self.sums[index + 1].reshape(5, self.count, axis.length)
+        numbers, _, _, total, _ = self.sums[0]
+        typical = _medians(self.levels)
+        typical = np.where(typical > 0, typical, total / np.maximum(numbers, 1))[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            floors = noises / counts + typical / counts + lift[:, None]
+            units = np.where(floors > 0, sizes / floors, 0.0)
+            apart = np.where(errors > 0, errors / floors, 0.0)
+            of_all = np.where(sizes > 0, sizes / self._total_noise()[:, None], 0.0)
+        return Indices(
+            axis.number, dimensions, counts.sum(axis=0), apart.sum(axis=0), units.sum(axis=0), of_all.sum(axis=0),
+            *self.rounding.of_axis(index),
+        )  # fmt: skip
 
     def _whole(self) -> float:
         """The residual / noise floor of all values together."""
@@ -296,13 +360,91 @@ class _Groups:
         A group that is almost exact would count its last bits otherwise. Runtimes compute functions such as the sigmoid with an
         absolute error, so that values far below the others have few digits.
         """
-        totals = np.cumsum(self.levels, axis=1)
-        median = np.argmax(totals >= np.maximum(1, totals[:, -1:] / 2), axis=1)
-        noise = np.where(median > 0, np.exp2(median.astype(np.float64) - BIAS), 0.0)
-        typical = self.rows.typical
+        noise, typical = _medians(self.levels), self.rows.typical
         above = np.maximum(self.rows.decades[typical] - self.rows.decades, 0).astype(np.float64)
         lift: Array = LIFT * noise + np.where(above > 0, TYPICAL * noise[typical] * 100.0**above, 0.0)
         return lift
+
+
+class Rounding:
+    """Values without a significant digit: what is known of them is that they are as small as their own noise.
+
+    Those of one index of an axis are a group, and all of them are one. A value near zero whose noise is small joins them where each of
+    its indices has one of them: behind a clamp at zero, all drawn perturbations of a value may be cut off.
+    """
+
+    def __init__(self, axes: Sequence[Axis]) -> None:
+        self.axes = axes
+        self.vague = list[tuple[Array, ...]]()  # places, exact values, residuals and noise
+        self.doubtful = list[tuple[Array, ...]]()
+        self.lost = [np.zeros(axis.length) for axis in axes]  # values whose noise is not known
+        self.size = 1.0
+
+    def add(self, places: Array, exact: Array, residual: Array, noise: Array, vague: Array, doubtful: Array) -> None:
+        """Add values: those that are vague, and those that are doubtful."""
+        finite = vague & np.isfinite(noise)
+        for chosen, kept in ((finite, self.vague), (doubtful, self.doubtful)):
+            if chosen.any():
+                kept.append(tuple(each[chosen] for each in (places, exact, residual, noise)))
+        if vague.any():
+            lost = places[vague & ~finite]
+            for axis, numbers in zip(self.axes, self.lost):
+                numbers += np.bincount(axis.of(lost), minlength=axis.length)
+
+    def settled(self) -> Iterator[tuple[Array, ...]]:
+        """Let doubtful values join, and return the others: places, exact values, residuals and noise."""
+        some = [np.zeros(axis.length, bool) for axis in self.axes]
+        for places, *_ in self.vague:
+            for axis, found in zip(self.axes, some):
+                found[axis.of(places)] = True
+        others = self.doubtful
+        if self.vague:
+            others = []
+            for each in self.doubtful:
+                joins = np.ones(len(each[0]), bool)
+                for axis, found in zip(self.axes, some):
+                    joins &= found[axis.of(each[0])]
+                self.vague.append(tuple(values[joins] for values in each))
+                others.append(tuple(values[~joins] for values in each))
+        self.doubtful = []
+        largest = max((float(noise.max(initial=0.0)) for *_, noise in self.vague), default=0.0)
+        self.size = largest or 1.0
+        yield from others
+
+    def ratio(self) -> float:
+        """The rms of the residual / noise of all of them; 0.0 where they are few."""
+        numbers, errors, noises = (float(each.sum()) for each in self._sums(lambda places: places * 0, 1)[:3])
+        return quotient(math.sqrt(errors), math.sqrt(noises)) if numbers >= LEAST_GROUP else 0.0
+
+    def of_axis(self, index: int) -> tuple[Array, Array, Array, Array]:
+        """Of each index: the number of these values, their squared residuals / squared noise, and how many are zero or lost."""
+        axis = self.axes[index]
+        numbers, errors, noises, zero = self._sums(axis.of, axis.length)
+        squares = [np.square(noise / self.size) for *_, noise in self.vague]
+        typical = float(np.median(np.concatenate(squares))) if squares else 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            floors = noises / numbers + typical * np.maximum(LIFT, 1 / numbers)
+            apart = np.where(errors > 0, errors / floors, 0.0)
+        return numbers, apart, zero, self.lost[index]
+
+    def _sums(self, keys: Callable[[Array], Array], length: int) -> Array:
+        """Of each key: the number of values, the squares of residual and noise, and the number of those that are zero but for rounding."""
+        sums = np.zeros((4, length))
+        for places, exact, residual, noise in self.vague:
+            with np.errstate(over="ignore"):
+                squares = np.square(residual / self.size), np.square(noise / self.size)
+            zero = np.abs(exact) <= UNDETERMINED * noise
+            for row, values in zip(sums, (np.ones(len(places)), *squares, zero.astype(np.float64))):
+                row += np.bincount(keys(places), values, minlength=length)
+        return sums
+
+
+def _medians(levels: Array) -> Array:
+    """Of each row, the median of values of which these numbers have each exponent."""
+    totals = np.cumsum(levels, axis=1)
+    median = np.argmax(totals >= np.maximum(1, totals[:, -1:] / 2), axis=1)
+    found: Array = np.where(median > 0, np.exp2(median.astype(np.float64) - BIAS), 0.0)
+    return found
 
 
 def quotient(error: float, floor: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from ..weights.canonical import Array
 from ..workload.keys import case_key
 from . import limits as rule
 from . import ratios
+from .indices import Indices, shown
 from .judgement import Context, conclusion, judged, measure
 from .local import TOLD, Local, quotient
 from .ratios import Floor, in_range, noise_ratios, own_ratios, parts
@@ -106,10 +107,12 @@ def compare(
         away=_distances(outputs, returned or {}, truth, floors or {}),
         cap=cap,
     )
-    tensors = [
-        judged(_tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file, cap), context)
+    found = [
+        _tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file, cap, len(cases))
         for case, name in expected
     ]
+    limit = rule.EQUAL_RHO if context.modelled else rule.OWN_EQUAL * rule.EQUAL_C / rule.OWN_GROUP
+    tensors = [judged(tensor, context) for tensor in _over_cases(found, limit, cap)]
     strange = _strange(outputs, expected, spec, file)
     judged_tensors, left_out = _without_empty(tensors)
     deciding = [tensor for tensor in judged_tensors if tensor.reason is None or tensor.verdict != Verdict.UNTESTED]
@@ -133,15 +136,48 @@ def _summary(tensors: Sequence[TensorError], compared: Sequence[TensorError], mo
         noise_ratio=max(map(measure, compared)) if compared and modelled else None,
         compared=len(compared),
         tensors=tuple(tensors),
-        detection_limit=_detection_limit(tensors),
+        detection_limit=_detection_limit(tensors, "detection_limit"),
+        detection_limit_index=_detection_limit(tensors, "detection_limit_index"),
+        detection_limit_value=_detection_limit(tensors, "detection_limit_value"),
     )
 
 
-def _detection_limit(tensors: Sequence[TensorError]) -> float | None:
-    """The largest detection limit of the outputs that were judged, or of all where none was; None where none is known."""
-    known = [tensor for tensor in tensors if tensor.detection_limit is not None]
+def _detection_limit(tensors: Sequence[TensorError], name: str) -> float | None:
+    """The largest of this detection limit of the outputs that were judged, or of all where none was; None where none is known."""
+    known = [tensor for tensor in tensors if getattr(tensor, name) is not None]
     judged_ones = [tensor for tensor in known if tensor.verdict != Verdict.UNTESTED]
-    return max((tensor.detection_limit or 0.0 for tensor in judged_ones or known), default=None)
+    return max((getattr(tensor, name) for tensor in judged_ones or known), default=None)
+
+
+def _over_cases(
+    found: Sequence[tuple[TensorError, Local | None]], whole_limit: float, cap: float
+) -> Iterator[TensorError]:
+    """The errors, each with what the indices of its output show in all input cases together.
+
+    found: the error of each output in each case, and its groups; None where it has none. whole_limit, cap: see ``indices.shown``.
+    """
+    parts: dict[str, list[Indices]] = {}
+    for tensor, groups in found:
+        of_cases = [each for each in groups.indices if each.axis] if groups is not None else []
+        parts.setdefault(tensor.output, []).extend(of_cases)
+    of_output = {name: shown(each, whole_limit, cap) for name, each in parts.items()}
+    for tensor, groups in found:
+        if groups is None:
+            yield tensor
+            continue
+        every = of_output[tensor.output]
+        items = shown([each for each in groups.indices if not each.axis], whole_limit, cap)
+        worst = max((groups.shown, every), key=lambda each: each.ratio)
+        ratio = max(groups.ratio, every.ratio)
+        both = (items, every) if groups.indices else (groups.shown,)
+        shares = [each.share for each in both if each.share is not None and not groups.partial]
+        of_values = [each.value_share for each in both if each.value_share is not None]
+        yield replace(
+            tensor, local_ratio=ratio, local_at=worst.at if worst.ratio == ratio > 0 else "",
+            detection_limit_index=rule.EQUAL_C * max(shares) if shares else None,
+            detection_limit_value=rule.EQUAL_C * min(of_values) if of_values else None,
+            not_judged=every.not_judged, rounding_alone=every.rounding,
+        )  # fmt: skip
 
 
 def _without_empty(tensors: Sequence[TensorError]) -> tuple[list[TensorError], str]:
@@ -204,29 +240,36 @@ def _tensor(
     rounding_floors: Mapping[str, Floor] | None,
     file: str,
     cap: float,
-) -> TensorError:
-    """Compare one output of one input case. The arguments are those of ``compare``."""
+    cases: int,
+) -> tuple[TensorError, Local | None]:
+    """Compare one output of one input case, and its groups of values; None where it has none.
+
+    The arguments are those of ``compare``; cases: their number.
+    """
     key = case_key(case, name)
     if key not in outputs:
         missing = f"output {name!r} is missing" + (f" from what {file} returns" if file else "")
-        return TensorError(case, name, reason=f"{missing}: spec.py names {', '.join(spec.outputs)}; None is no output")
+        return TensorError(
+            case, name, reason=f"{missing}: spec.py names {', '.join(spec.outputs)}; None is no output"
+        ), None
     ours = outputs[key]
     theirs = in_range(truth[key], ours.dtype)
     if ours.dtype == np.float64:  # what a file of another type says, in float64
         kind = float32[key].dtype
         ours, theirs = in_range(ours, kind), in_range(theirs, kind)
     if ours.shape != theirs.shape:
-        return TensorError(case, name, reason=f"output {name!r} has shape {ours.shape}, the reference {theirs.shape}")
+        reason = f"output {name!r} has shape {ours.shape}, the reference {theirs.shape}"
+        return TensorError(case, name, reason=reason), None
     if ours.dtype.name != spec.outputs[name].dtype:
         reason = f"output {name!r} is {ours.dtype.name}, spec.py says {spec.outputs[name].dtype}"
-        return TensorError(case, name, reason=reason)
+        return TensorError(case, name, reason=reason), None
     if not ours.size:
         known = 0.0 if floors is not None else None
-        return TensorError(case, name, 0.0, 0.0, 0.0, 0.0, noise_ratio=known, identical=True)
+        return TensorError(case, name, 0.0, 0.0, 0.0, 0.0, noise_ratio=known, identical=True), None
     floor, rounding_floor = (None if each is None else each[key] for each in (floors, rounding_floors))
     if ours.dtype.kind != "f":
-        return _whole_numbers(case, name, ours, theirs, floor, rounding_floor)
-    return _floating(case, name, ours, theirs, float32[key], floor, rounding_floor, cap)
+        return _whole_numbers(case, name, ours, theirs, floor, rounding_floor), None
+    return _floating(case, name, ours, theirs, float32[key], floor, rounding_floor, cap, cases)
 
 
 def _whole_numbers(
@@ -260,7 +303,8 @@ def _floating(
     floor: Floor | None,
     rounding_floor: Floor | None,
     cap: float,
-) -> TensorError:
+    cases: int,
+) -> tuple[TensorError, Local | None]:
     """Compare floating-point numbers of one shape.
 
     theirs: the exact values. single: the reference's own float32 values. floor: the noise; None when it is not modelled.
@@ -269,21 +313,24 @@ def _floating(
     differences = _differences(ours, theirs, single)
     if differences is None:
         reason = f"output {name!r} has {_count(ours)}, the reference {_count(theirs)}"
-        return TensorError(case, name, reason=reason)
+        return TensorError(case, name, reason=reason), None
     if not differences.values:
-        return TensorError(case, name, reason=f"output {name!r} {NO_FINITE_VALUE}")
+        return TensorError(case, name, reason=f"output {name!r} {NO_FINITE_VALUE}"), None
     beyond = np.isinf(theirs) & np.isfinite(single)
     if beyond.any():
         most = f"{np.abs(single[beyond]).max():.3g}"
         reason = f"output {name!r} is {ours.dtype}, and the reference's values, up to {most}, are beyond its range"
-        return TensorError(case, name, reason=reason)
+        return TensorError(case, name, reason=reason), None
     size, noise, error = rms(theirs), rms(single, theirs), rms(ours, theirs)
     if not math.isfinite(noise):
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
-        return TensorError(case, name, reason=reason)
+        return TensorError(case, name, reason=reason), None
     own = max(noise, rule.UNIT / math.sqrt(3) * size)
-    groups = own_ratios(ours, theirs, single) if floor is None else noise_ratios(ours, theirs, theirs, floor, cap)
-    return TensorError(
+    if floor is None:
+        groups = own_ratios(ours, theirs, single, cases)
+    else:
+        groups = noise_ratios(ours, theirs, theirs, floor, cap, cases)
+    error_of = TensorError(
         case,
         name,
         mean_abs=differences.mean,
@@ -301,6 +348,7 @@ def _floating(
         undetermined=groups.undetermined_share,
         undetermined_at=groups.where,
     )
+    return error_of, groups
 
 
 class _Differences(NamedTuple):

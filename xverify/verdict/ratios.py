@@ -11,6 +11,7 @@ import numpy as np
 from ..results.verdicts import Verdict
 from ..weights.canonical import Array
 from . import limits as rule
+from .indices import Shown
 from .local import Local, local_of, quotient
 
 # The noise of an output: the rms of every value, or one rms for all of them.
@@ -20,14 +21,17 @@ PART = 2**18  # values that are processed at a time: their float64 copies stay i
 UNDERFLOW = {"float32": 2.0**-126, "float16": 2.0**-24}
 
 
-def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor, cap: float = rule.CAP) -> Local:
-    """The difference of two arrays / the noise of an output, over the values that are finite and have a significant digit.
+def noise_ratios(
+    ours: Array, theirs: Array, exact: Array, floor: Floor, cap: float = rule.CAP, cases: int = 1
+) -> Local:
+    """The difference of two arrays / the noise of an output, over the values that are finite.
 
     exact: the exact output. Where its noise is one number, there are no groups: it says nothing about single values.
+    cases: the number of input cases; see ``local_of``.
     """
     if isinstance(floor, np.ndarray):
         flat = floor.reshape(-1)
-        return _in_groups(ours, theirs, exact, lambda part, _: flat[part].astype(np.float64, copy=False), cap)
+        return _in_groups(ours, theirs, exact, lambda part, _: flat[part].astype(np.float64, copy=False), cap, cases)
     squares, sizes, count = 0.0, 0.0, 0
     largest = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)) or 1.0
     for a, b, y in parts(ours, theirs, exact):
@@ -40,7 +44,8 @@ def noise_ratios(ours: Array, theirs: Array, exact: Array, floor: Floor, cap: fl
     share = rule.EQUAL_RHO / rule.EQUAL_C * quotient(floor / largest, math.sqrt(sizes / max(1, count)))
     indices = max((*exact.shape[1:2], *exact.shape[-1:]), default=1)
     whole = quotient(math.sqrt(squares / max(1, count)), floor / largest)
-    return Local(0.0, whole, share, math.sqrt(indices) * share, count)
+    of_index, of_value = math.sqrt(indices) * share, math.sqrt(max(1, count)) * share
+    return Local(0.0, whole, share, of_index, count, shown=Shown(share=of_index, value_share=of_value))
 
 
 def in_range(exact: Array, dtype: np.dtype[Any]) -> Array:
@@ -96,7 +101,13 @@ def unmoved(found: Mapping[str, Array], case: str, outputs: Mapping[str, Array],
 
 
 def _in_groups(
-    ours: Array, theirs: Array, exact: Array, noise: Callable[[slice, Array], Array], cap: float = rule.CAP
+    ours: Array,
+    theirs: Array,
+    exact: Array,
+    noise: Callable[[slice, Array], Array],
+    cap: float = rule.CAP,
+    cases: int = 1,
+    whole_limit: float = rule.EQUAL_RHO,
 ) -> Local:
     """The difference of two arrays / the noise of every value, in groups. noise: (a part of the values, exact ones) -> noise."""
     one, other = ours.reshape(-1), theirs.reshape(-1)
@@ -108,15 +119,20 @@ def _in_groups(
             rounding = noise(part, values)
             return one[part].astype(np.float64) - other[part], np.where(rounding == 0, 0.0, np.hypot(rounding, least))
 
-    # In a lower precision most groups have few digits, and what shows in all values together counts as seen, too.
-    return local_of(exact, compared, cap=cap, whole_limit=rule.EQUAL_RHO if cap > rule.CAP else math.inf)
+    return local_of(exact, compared, cap=cap, whole_limit=whole_limit, cases=cases)
 
 
-def own_ratios(ours: Array, exact: Array, single: Array) -> Local:
+def own_ratios(ours: Array, exact: Array, single: Array, cases: int = 1) -> Local:
     """The ratios where the error of one float32 run and the rounding of the result are the noise of every value."""
     flat = single.reshape(-1)
     unit = rule.UNIT / math.sqrt(3)
-    return _in_groups(ours, exact, exact, lambda part, y: np.hypot(flat[part].astype(np.float64) - y, unit * y))
+
+    def noise(part: slice, y: Array) -> Array:
+        found: Array = np.hypot(flat[part].astype(np.float64) - y, unit * y)
+        return found
+
+    whole_limit = rule.OWN_EQUAL * rule.EQUAL_C / rule.OWN_GROUP  # in units of the limit of a group
+    return _in_groups(ours, exact, exact, noise, cases=cases, whole_limit=whole_limit)
 
 
 def parts(*arrays: Array) -> Iterator[tuple[Array, ...]]:
