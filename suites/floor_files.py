@@ -6,6 +6,7 @@ The relative error of a fault is computed in float64 by onnx's own evaluator, wh
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 import onnx
 import onnx.parser
 from floor_graphs import GRAPHS
-from floor_parts import ITEMS, Array, Draw, Graph
+from floor_parts import CLASSES, ITEMS, Array, Draw, Graph, Y
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -28,6 +29,10 @@ from xverify.results.records import Row, TensorError
 from xverify.results.verdicts import Verdict
 
 SIZES = tuple(10.0**-power for power in range(1, 8))
+FEW_SIZES = (1e-4, 1e-5, 1e-6)  # of faults in one class, in one item and in one value of a small batch
+FEW_ITEMS = 4
+# Kind of such a fault -> the limit that is stated for it.
+FEW = {"class": "detection_limit_index", "item": "detection_limit_index", "value": "detection_limit_value"}
 BATCHES = (ITEMS, 1, 5)
 CASES = 2  # input cases of a check with given inputs
 OPSET = 17
@@ -38,7 +43,11 @@ TYPES = {"float32": ("float", 1), "float64": ("double", 11), "float16": ("float1
 
 @dataclass(frozen=True)
 class Fault:
-    """A change of a graph. kind: "weight", "bias" or "text". size: relative; None for a change of one size. swap: for "text"."""
+    """A change of a graph.
+
+    kind: "weight", "bias" or "text"; or "class", "item" or "value", where one of these is multiplied in the output.
+    size: relative; None for a change of one size. swap: for "text".
+    """
 
     kind: str
     size: float | None
@@ -47,13 +56,22 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.kind} {self.size:.0e}" if self.size is not None else f"{self.swap[1].strip().splitlines()[-1]}"
 
-    def plant(self, graph: Graph) -> Graph:
-        """The graph with the fault."""
+    def factors(self, place: tuple[int, int]) -> Array:
+        """What a fault in one class, item or value multiplies the output of a small batch by. place: the item and the class."""
+        found = np.ones((1 if self.kind == "class" else FEW_ITEMS, 1 if self.kind == "item" else CLASSES), np.float32)
+        found[place[0] % found.shape[0], place[1] % found.shape[1]] += self.size or 0.0
+        return found
+
+    def plant(self, graph: Graph, place: tuple[int, int] = (0, 0)) -> Graph:
+        """The graph with the fault. place: see ``factors``."""
         if self.kind == "text":
             old, new = self.swap
             assert graph.nodes.count(old) == 1, old
             new = new.replace("{size}", repr(1 + (self.size or 0.0)))
             return replace(graph, nodes=graph.nodes.replace(old, new))
+        if self.kind in FEW:
+            nodes = re.sub(r"\by = ", "before = ", graph.nodes) + "\n y = Mul(before, factors)"
+            return replace(graph, nodes=nodes, weights={**graph.weights, "factors": self.factors(place)})
         name = graph.scaled if self.kind == "weight" else graph.biased
         weight, size = graph.weights[name].astype(np.float64), self.size or 0.0
         if weight.ndim == 0:
@@ -72,6 +90,8 @@ def faults(graph: Graph) -> Iterator[Fault]:
         yield from (Fault(kind, size) for kind in ("weight", "bias") if getattr(graph, FIELD[kind]))
         yield from (Fault("text", size, swap) for swap in graph.swaps if "{size}" in swap[1])
     yield from (Fault("text", None, swap) for swap in graph.swaps if "{size}" not in swap[1])
+    if graph.outputs == Y and graph.dtype == "float32" and graph.expects == Verdict.EQUAL.value:
+        yield from (Fault(kind, size) for size in FEW_SIZES for kind in FEW)
 
 
 def model(graph: Graph, dtype: str = "") -> onnx.ModelProto:
@@ -251,13 +271,20 @@ def _shapes(made: onnx.ModelProto, items: int) -> dict[str, tuple[int, ...]]:
 def faulty_run(name: str, fault: Fault, seed: int, folder: Path) -> tuple[Answer, list[tuple[float, float]]]:
     """The answer to a faulty file, and (relative error of the fault, detection limit) of each output of each case."""
     graph = GRAPHS[name](Draw(seed))
-    wrong = fault.plant(graph)
-    inputs = drawn(graph, seed, ITEMS)
+    inputs = drawn(graph, seed, FEW_ITEMS if fault.kind in FEW else ITEMS)
+    right, place = exact(graph, inputs), (0, 0)
+    if fault.kind in FEW:  # the largest value has at least the usual size of its item and class
+        place = tuple(int(each) for each in np.unravel_index(np.abs(right[0, "y"]).argmax(), (FEW_ITEMS, CLASSES)))
+    wrong = fault.plant(graph, place)
     paths = [folder / f"{name}-{seed}-{kind}.onnx" for kind in ("reference", f"{fault.kind}-{fault.size}")]
     for path, each in zip(paths, (graph, wrong)):
         onnx.save(model(each), path)
     answer = ask(paths[1], paths[0], inputs, seed=seed)
-    right, other = exact(graph, inputs), exact(wrong, inputs)
+    if fault.kind in FEW:
+        size = float(fault.factors(place).max()) - 1
+        stated = [getattr(each, FEW[fault.kind]) for each in answer.tensors]
+        return answer, [(size, limit) for limit in stated if limit is not None]
+    other = exact(wrong, inputs)
     errors = {key: relative_error(value, other[key]) for key, value in right.items()}
     pairs = [
         (errors[each.case, each.output], each.detection_limit if each.local_ratio else each.detection_limit_worst)

@@ -6,6 +6,8 @@ The promise: every fault whose relative error is above twice the detection limit
 19 of 20 right runs pass, with other seeds, batches and threads. A fault is caught when the verdict is worse than EQUAL; UNTESTED
 is no pass. The exit code is 1 when the promise is broken.
 
+Of an error in one class, one item or one value, that is the limit that is stated for it; these are planted in batches of 4.
+
 Graphs (floor_graphs.py) are checked against the same graph without a fault. A right one is the same file, or one that adds its
 terms in another order. Models are those of the zoo and of tests/ports (floor_models.py), run in TensorFlow beside torch.
 """

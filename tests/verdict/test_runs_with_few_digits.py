@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
-# Output -> shape, the reference in torch, the same in numpy, and faults in numpy. v, w: (N, 5) and (N, 512). a: (N, 5, 5). m: a + 4.
+# Output -> shape, the reference in torch, the same in numpy, and faults in numpy. v, w: (N, 5) and (N, 512).
 SOLVED = "np.linalg.solve(m, b)"
 ROUNDING = {
     "residual": ((5,), "(m @ torch.linalg.solve(m, b) - b)[..., 0]", f"(m @ {SOLVED} - b)[..., 0]",
@@ -30,8 +30,10 @@ def stamped(columns, torch, *numpy):
 
 FEW_DIGITS = {
     "speed": stamped(4, "(v[:, :4] + 2e5) - 2e5", "(v[:, :4] + F(2e5)) - F(2e5)", "-((v[:, :4] + F(2e5)) - F(2e5))"),
-    "moved": stamped(3, "(v[:, :3] * 3 + 1e5) - 1e5", "(v[:, :3] * 3 + F(1e5)) - F(1e5)", "F(0.5) * ((v[:, :3] * 3 + F(1e5)) - F(1e5))"),
-    "passed": stamped(4, "(stamp + v[:, :4] * 2e4) - stamp", "(stamp + v[:, :4] * F(2e4)) - stamp", "stamp - (stamp + v[:, :4] * F(2e4))"),
+    "moved": stamped(3, "(v[:, :3] * 3 + 1e5) - 1e5", "(v[:, :3] * 3 + F(1e5)) - F(1e5)",
+                     "F(0.5) * ((v[:, :3] * 3 + F(1e5)) - F(1e5))"),
+    "passed": stamped(4, "(stamp + v[:, :4] * 2e4) - stamp", "(stamp + v[:, :4] * F(2e4)) - stamp",
+                      "stamp - (stamp + v[:, :4] * F(2e4))"),
 }  # fmt: skip
 ONE = {
     "class": ((512,), "w + 0", "w", "times(w, np.s_[:, 7], 2e-5)"),

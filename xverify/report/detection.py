@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..results.layers import named
 from ..results.records import Result, Row, TensorError
+from ..results.verdicts import Verdict
 from ..verdict.judgement import detection
 from .notes import few
 
@@ -47,6 +49,11 @@ def undetermined(row: Row) -> Iterator[str]:
             if decides:
                 says = f"rounding decides {share} of the whole numbers, such as ties, and they have no verdict"
             cases.setdefault((tensor.output, says + (f" ({where})" if where else "")), []).append(str(tensor.case))
+    of_outputs = {each.output: each for each in row.error.tensors if each.not_judged} if row.error is not None else {}
+    for name, tensor in of_outputs.items():
+        if tensor.verdict not in (Verdict.IDENTICAL, Verdict.UNTESTED):  # of the latter, the reason names them
+            parts = named(f"{name}{each}" for each in tensor.not_judged)
+            yield f"not judged, because an error of their size could be rounding: {parts}"
     for (output, says), found in cases.items():
         yield f"{output}, case{'s' * (len(found) > 1)} {few(found)}: {says}"
 

@@ -1,7 +1,7 @@
 """What the values of one index of an axis show together: those of a class, a channel, a position or an item.
 
 A group of one decade of sizes needs several values, and one class of a small batch has few. So the values of one index are a group
-over all decades, and over all input cases. Each part of it counts in units of its own noise, so no noise hides that of another part.
+over all decades, and over all input cases. Each part of it counts in units of its own noise, so no noise hides another part.
 """
 
 from __future__ import annotations

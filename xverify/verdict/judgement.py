@@ -317,7 +317,7 @@ def _blind(tensor: TensorError, context: Context) -> str:
         return f"{place}: {undetermined:.0%} of the values have no digit that rounding leaves, so no fault could show in them"
     if (tensor.detection_limit or 0.0) <= context.cap:
         parts = _named(tensor, tensor.not_judged)
-        return f"a relative error of {context.cap:g} would not have been seen in {parts}, because rounding alone changes it that much"
+        return f"a relative error of {context.cap:g} would not have been seen in {parts}: rounding alone changes it that much"
     return f"{_would_not_show(tensor)} (limit {context.cap:g}), because rounding alone changes the output that much"
 
 

@@ -10,14 +10,6 @@ from ..results.verdicts import Verdict
 from .findings import INPUT, OUTPUT, Explanation, Finding, ReplayReport
 from .limits import EQUAL_C
 
-# Detection limit of a layer -> the share of noise of a finding that it comes from.
-LIMITS = {
-    "detection_limit": "floor_share",
-    "detection_limit_worst": "worst_share",
-    "detection_limit_index": "index_share",
-    "detection_limit_value": "value_share",
-}
-
 
 def summarise(
     report: ReplayReport,
@@ -106,7 +98,10 @@ def _worst(layers: Sequence[LayerError]) -> LayerError:
         ratio=max(each.ratio for each in layers),
         channel_ratio=max(each.channel_ratio for each in layers),
         input_ratio=max(each.input_ratio for each in layers),
-        **{name: max(getattr(each, name) or 0.0 for each in layers) for name in LIMITS},
+        detection_limit=max(each.detection_limit or 0.0 for each in layers),
+        detection_limit_worst=max(each.detection_limit_worst or 0.0 for each in layers),
+        detection_limit_index=max(each.detection_limit_index or 0.0 for each in layers),
+        detection_limit_value=max(each.detection_limit_value or 0.0 for each in layers),
         undetermined=max(each.undetermined for each in layers),
     )
 
@@ -146,7 +141,10 @@ def _layer(name: str, findings: Sequence[Finding], calls: int, explanation: Expl
         joined=next((finding.joined for finding in findings if finding.joined), ""),
         glue=glue,
         small=small,
-        **{name: _limit(getattr(finding, share) for finding in findings) for name, share in LIMITS.items()},
+        detection_limit=_limit(finding.floor_share for finding in findings),
+        detection_limit_worst=_limit(finding.worst_share for finding in findings),
+        detection_limit_index=_limit(finding.index_share for finding in findings),
+        detection_limit_value=_limit(finding.value_share for finding in findings),
         undetermined=max(finding.undetermined for finding in findings),
     )
 

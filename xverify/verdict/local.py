@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class Local:
     determined: int = 0
     undetermined: int = 0
     where: tuple[tuple[int, ...], ...] = ()
-    shown: Shown = Shown()
+    shown: Shown = field(default_factory=Shown)
     indices: tuple[Indices, ...] = ()
     partial: bool = False
 
@@ -369,8 +369,8 @@ class _Groups:
 class Rounding:
     """Values without a significant digit: what is known of them is that they are as small as their own noise.
 
-    Those of one index of an axis are a group, and all of them are one. A value near zero whose noise is small joins them where each of
-    its indices has one of them: behind a clamp at zero, all drawn perturbations of a value may be cut off.
+    Those of one index of an axis are a group, and all of them are one. A value near zero joins them where each of its indices has
+    one of them: behind a clamp at zero, all drawn perturbations of a value may be cut off.
     """
 
     def __init__(self, axes: Sequence[Axis]) -> None:
@@ -428,7 +428,7 @@ class Rounding:
         return numbers, apart, zero, self.lost[index]
 
     def _sums(self, keys: Callable[[Array], Array], length: int) -> Array:
-        """Of each key: the number of values, the squares of residual and noise, and the number of those that are zero but for rounding."""
+        """Of each key: the number of values, the squares of residual and noise, and the number of those that are but rounding."""
         sums = np.zeros((4, length))
         for places, exact, residual, noise in self.vague:
             with np.errstate(over="ignore"):

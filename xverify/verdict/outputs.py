@@ -326,10 +326,11 @@ def _floating(
         reason = f"output {name!r} of the reference has {_count(single)} in float32, {_count(theirs)} in float64"
         return TensorError(case, name, reason=reason), None
     own = max(noise, rule.UNIT / math.sqrt(3) * size)
-    if floor is None:
-        groups = own_ratios(ours, theirs, single, cases)
-    else:
-        groups = noise_ratios(ours, theirs, theirs, floor, cap, cases)
+    groups = (
+        own_ratios(ours, theirs, single, cases)
+        if floor is None
+        else noise_ratios(ours, theirs, theirs, floor, cap, cases)
+    )
     error_of = TensorError(
         case,
         name,
