@@ -98,13 +98,9 @@ class State:
     def note_held(self) -> None:
         """Note what this rank has of the weights, before a step is given those of the reference."""
         if self.plan:
-            found = self.framework.weights_held(self.model)
-            self.held = WeightsHeld(
-                *(
-                    {self.canonical_names[own]: each for own, each in some.items()}
-                    for some in (found.whole, found.changed)
-                )
-            )
+            found, names = self.framework.weights_held(self.model), self.canonical_names
+            whole, changed = found.whole.items(), found.changed.items()
+            self.held = WeightsHeld({names[own]: it for own, it in whole}, {names[own]: it for own, it in changed})
 
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""
