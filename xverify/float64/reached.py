@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -22,11 +22,7 @@ MOVES = frozenset(
      "alias", "detach", "t", "_reshape_alias"}
 )  # fmt: skip
 ROUND_ZERO = frozenset({"relu", "leaky_relu", "elu", "celu", "selu", "threshold", "prelu"})
-# Operation -> its bounds where the call does not name them.
-CLIPS: dict[str, tuple[Any, Any]] = {
-    "hardtanh": (-1, 1), "hardsigmoid": (-3, 3), "hardswish": (-3, 3), "clamp": (None, None), "clamp_min": (None, None),
-    "clamp_max": (None, None),
-}  # fmt: skip
+CLIPS = frozenset({"hardtanh", "hardsigmoid", "hardswish", "clamp", "clamp_min", "clamp_max"})
 COMPARES = frozenset({"gt", "ge", "lt", "le", "eq", "ne"})
 Sides = Iterator[tuple[str, bool]]  # what is to be said of a side that no value reached, and whether one did
 
@@ -75,7 +71,11 @@ class Reached(TorchDispatchMode):
         kwargs, name = kwargs or {}, function.overloadpacket.__name__.rstrip("_")
         marks = [getattr(each, MARK) for each in tree_leaves((args, kwargs)) if hasattr(each, MARK)]
         if marks:  # before the call, which may overwrite its input
-            self._note(name, self._before(name, args, kwargs))
+            known = {
+                each.name: args[place] if place < len(args) else kwargs.get(each.name, each.default_value)
+                for place, each in enumerate(function._schema.arguments)
+            }
+            self._note(name, self._before(name, next(iter(known.values())), known))
         result = function(*args, **kwargs)
         if marks and not name.startswith(SHAPED):
             if name in COMPARES or name == "_local_scalar_dense":
@@ -85,25 +85,25 @@ class Reached(TorchDispatchMode):
                     setattr(each, MARK, marks[0] if name in MOVES else "")
         return result
 
-    def _before(self, name: str, args: Any, kwargs: Any) -> Sides:
+    def _before(self, name: str, value: Any, given: Mapping[str, Any]) -> Sides:
+        """The sides of an operation that its arguments reach. value: the first one. given: name of an argument -> its value."""
         if name in ROUND_ZERO:
-            yield "no value is negative", bool((args[0] < 0).any())
-            yield "no value is positive", bool((args[0] > 0).any())
-        elif name in CLIPS:
-            low, high = _bounds(name, args[1:], kwargs)
+            yield "no value is negative", bool((value < 0).any())
+            yield "no value is positive", bool((value > 0).any())
+        elif name in CLIPS:  # those that are called hard have the ends of hardsigmoid
+            ends = (-3, 3) if name.startswith("hards") else (None, None)
+            low, high = (given.get(end, given.get(f"{end}_val", own)) for end, own in zip(("min", "max"), ends))
             if _is_bound(low):
-                yield "no value is below its lower bound", bool((args[0] < low).any())
+                yield "no value is below its lower bound", bool((value < low).any())
             if _is_bound(high):
-                yield "no value is above its upper bound", bool((args[0] > high).any())
+                yield "no value is above its upper bound", bool((value > high).any())
         elif name in ("maximum", "minimum"):
-            first, second = args if name == "minimum" else args[::-1]
+            first, second = (value, given["other"]) if name == "minimum" else (given["other"], value)
             yield "its first argument is never the result", bool((first < second).any())
             yield "its second argument is never the result", bool((second < first).any())
-        elif name == "embedding":
-            pad = args[2] if len(args) > 2 else kwargs.get("padding_idx", -1)
-            if pad >= 0:
-                self.padding |= {mark: int(pad)} if (mark := getattr(args[1], MARK, "")) else {}
-                yield f"the padding id {pad} is not looked up", bool((args[1] == pad).any())
+        elif name == "embedding" and (pad := int(given["padding_idx"])) >= 0:
+            self.padding |= {mark: pad} if (mark := getattr(given["indices"], MARK, "")) else {}
+            yield f"the padding id {pad} is not looked up", bool((given["indices"] == pad).any())
 
     def _note(self, name: str, sides: Sides) -> None:
         for side, reached in sides:
@@ -127,17 +127,6 @@ def _after(name: str, result: Any) -> Sides:
         yield "it is never false", not result
     elif isinstance(result, int):
         yield "it is never above 1", result > 1
-
-
-def _bounds(name: str, given: Sequence[Any], kwargs: Any) -> tuple[Any, Any]:
-    """The bounds of a clip. given: its arguments behind the first one."""
-    if name == "clamp_max":
-        return None, given[0] if given else kwargs.get("max")
-    if name not in ("hardsigmoid", "hardswish"):
-        low, high = (*given[:2], None, None)[:2]
-        low, high = (kwargs.get(end, kwargs.get(f"{end}_val", own)) for end, own in (("min", low), ("max", high)))
-        return tuple(default if own is None else own for own, default in zip((low, high), CLIPS[name]))
-    return CLIPS[name]
 
 
 def _is_bound(value: Any) -> bool:
