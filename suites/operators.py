@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -153,11 +152,8 @@ LISTS: dict[str, Callable[[], Iterable[str]]] = {
 
 
 def text(names: Iterable[str]) -> str:
-    """One line for the names of a space."""
-    lines = defaultdict(set)
-    for name in names:
-        lines[name.rpartition("::")[0]].add(name)
-    return "".join(" ".join(sorted(lines[key])) + "\n" for key in sorted(lines))
+    """The content of a list."""
+    return " ".join(sorted(set(names))) + "\n"
 
 
 if __name__ == "__main__":
