@@ -37,7 +37,7 @@ def test_the_detection_limit_and_its_cap():
         (r"detection limit is then (\d+) × noise floor / size", limits.EQUAL_RHO),
         (r"Above a detection limit of ([\d.]+),", limits.CAP),
         (r"the cap is (\d+) u:", limits.CAP_UNITS),
-        (r"for the outputs of such a file it is (\d+)\.", limits.NARROW_CAP),
+        (r"for the outputs of such a file, and of a quantised one, it is (\d+):", limits.NARROW_CAP),
         (r"rms\(residual\) / √\(mean\(s²\) \+ median\(s²\)/(\d+)\)", 1 / limits.LIFT),
     ):
         assert [float(each) for each in re.findall(pattern, text)] == [value], pattern
@@ -50,7 +50,7 @@ def test_the_detection_limit_and_its_cap():
 # Every sentence outside of the table that states a limit.
 SENTENCES = (
     ("verdict.md", r"It is (\d+) noise floors over the size", limits.EQUAL_C),
-    ("verdict.md", r"the cap of ([\d.]+);", limits.CAP),
+    ("verdict.md", r"the cap of ([\d.]+) \(", limits.CAP),
     ("verdict.md", r"C of the output (\d+),", limits.COHERENT_RHO / limits.EQUAL_RHO * limits.EQUAL_C),
     ("verdict.md", r"up to (\d+) noise floors in a layer, and \d+ in a group", limits.EQUAL_R),
     ("verdict.md", r"up to \d+ noise floors in a layer, and (\d+) in a group", limits.EQUAL_C),
