@@ -29,10 +29,6 @@ UNSHOWN = (
     "half a step at each quantised value changes the outputs by as much; this runtime does not show its nodes, so nothing tells "
     "whether each is right"
 )
-SATURATES = (
-    "this processor's int8 kernel saturates sums of two products (no VNNI), so the outputs may be other ones than on processors "
-    "with VNNI, and DIFFERENT; quantise with reduce_range, or set session.x64quantprecision"
-)
 FURTHER = 3  # cases beside the first in which nodes are judged
 
 
@@ -66,7 +62,7 @@ class Answers:
         """The answers about a file that was computed, and whose precision is known. target: the reference; None without one."""
         at = evaluated.at
         if (at.weights, at.activations) == ("int8", "uint8") and evaluated.opened.is_onnx and host.saturates_int8():
-            self._note(evaluated, SATURATES)
+            self._note(evaluated, f"its outputs may be those of no other processor: {host.SATURATES}")
         evaluated = self._with_meaning(evaluated)
         if evaluated.late:  # the worker that was late is gone
             return replace(self, graphs=None)._of(evaluated, target)

@@ -145,7 +145,7 @@ def convert_at(sides: Sides, precision: Precision, coarse: bool = False) -> Conv
 
 def _with_dtypes(sides: Sides, judged: Judged, precision: Precision) -> tuple[Judged, list[str]]:
     """The answer with what is wrong with the dtypes of outputs, and a note on each other one that its framework has made."""
-    wrong, notes = [], []
+    wrong, notes = list[str](), list[str]()
     outputs, right = sides.computed.outputs, sides.reference.float32
     for name in sides.computed.names:
         key = case_key(0, name)

@@ -7,9 +7,9 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
 
+from xverify.host import SATURATES  # noqa: E402
 from xverify.replay.graph.judge.replay import replay  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
-from xverify.replay.graph.operators.saturating import SAYS  # noqa: E402
 from xverify.results.verdicts import Verdict  # noqa: E402
 
 RANDOM = np.random.default_rng(0)
@@ -85,9 +85,9 @@ def test_a_node_that_saturates_is_different_with_the_remedy_and_another_fault_is
     model, inputs = graph_of(op)
     right = CASES[op][3]()
     (finding,) = replay(Graph(model), inputs, {"y": right}).findings
-    assert (finding.verdict, finding.reason) == (Verdict.DIFFERENT, SAYS)
+    assert (finding.verdict, finding.reason) == (Verdict.DIFFERENT, SATURATES)
     wrong = right.copy()
     wrong.reshape(-1)[3] += 5
     (finding,) = replay(Graph(model), inputs, {"y": wrong}).findings
     assert finding.verdict == Verdict.DIFFERENT
-    assert finding.reason != SAYS
+    assert finding.reason != SATURATES

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ....float64.rounding import Noise
+from ....host import SATURATES
 from ....results.verdicts import Verdict
 from ....verdict.findings import OUTPUT, Finding
 from ....verdict.limits import UNIT, growth
@@ -26,7 +27,7 @@ from ..model import Graph, Node, UnsupportedOperator
 from ..operators.few_bits import MOST, rounds_inputs
 from ..operators.quantized import UNROUNDED
 from ..operators.registry import Call
-from ..operators.saturating import SATURATING, SAYS, saturating
+from ..operators.saturating import SATURATING, saturating
 from ..operators.table import find
 from ..values import UNITS, Named, Value, convert, dtype_of, exact_of, in_range, is_float, tensor, unit_roundoff
 from .approximations import approximation
@@ -147,7 +148,13 @@ class _Replay(Evaluation):
                 and not _unknowable(inputs, value, returned[name])
             ):
                 place = Place(node.name, 0, index, node.kind, OUTPUT)
-                self.findings.append(self._finding(place, node, inputs, value, returned, index, terms))
+                finding = self._finding(place, node, inputs, value, returned, index, terms)
+                if finding.verdict > Verdict.EQUAL and node.op in SATURATING:
+                    with saturating():
+                        other = _computed_again(node, inputs, index, value)
+                        again = self._finding(place, node, inputs, other, returned, index, terms)
+                    finding = replace(finding, reason=SATURATES) if again.verdict == Verdict.EQUAL else finding
+                self.findings.append(finding)
         if len(self.findings) > before:
             self.compared += 1
         else:
@@ -163,34 +170,6 @@ class _Replay(Evaluation):
         index: int,
         terms: int,
     ) -> Finding:
-        finding = self._beside_exact(place, node, inputs, value, returned, index, terms)
-        if finding.verdict > Verdict.EQUAL and node.op in SATURATING:
-            with saturating():
-                other = Value(tuple(self._by_saturating(node, inputs, index, value)), value.dtype)
-                again = self._beside_exact(place, node, inputs, other, returned, index, terms)
-            if again.verdict == Verdict.EQUAL:
-                return replace(finding, reason=SAYS)
-        return finding
-
-    def _by_saturating(self, node: Node, inputs: Sequence[Value | None], index: int, value: Value) -> list[Any]:
-        """The output of a node in every pass, when sums of two products saturate. value: the exact one."""
-        implementation = find(node)
-        assert implementation is not None
-        made = Call.of(node, inputs).outputs(implementation, exact_of(inputs))[index]
-        change = made - value.exact if value.is_float else None
-        return [made if change is None else each + change for each in value.by_pass]
-
-    def _beside_exact(
-        self,
-        place: Place,
-        node: Node,
-        inputs: Sequence[Value | None],
-        value: Value,
-        returned: Mapping[str, Any],
-        index: int,
-        terms: int,
-    ) -> Finding:
-        """The finding beside the exact output, or the one that is given in its place."""
         returned_value = returned[node.outputs[index]]
         if not isinstance(value.exact, np.ndarray):
             return place.incomparable("the runtime returned an array, and the file says a sequence", terms)
@@ -241,6 +220,15 @@ class _Replay(Evaluation):
         finding = judge(place, returned, floors, terms, axis)
         unit = max(unit, 0.5 / MOST) if rounds_inputs(node) else unit
         return replace(explained(finding, place, node, inputs, returned, floors, axis), unit=unit)
+
+
+def _computed_again(node: Node, inputs: Sequence[Value | None], index: int, value: Value) -> Value:
+    """An output of a node, computed again, with the noise of the first time. value: that of the first time."""
+    implementation = find(node)
+    assert implementation is not None
+    made = Call.of(node, inputs).outputs(implementation, exact_of(inputs))[index]
+    passes = (each + (made - value.exact) if value.is_float else made for each in value.by_pass)
+    return Value(tuple(passes), value.dtype)
 
 
 def _samples(changes: Sequence[NoiseOf], kappa: float, more: float) -> NoiseOf:

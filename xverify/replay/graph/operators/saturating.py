@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -20,28 +21,24 @@ from .spatial import Windows
 SATURATING = frozenset({
     "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QLinearMatMul", "QGemm", "QLinearConv",
 })  # fmt: skip
-SAYS = (
-    "this processor's int8 kernel saturates sums of two products (no VNNI); quantise with reduce_range, or set "
-    "session.x64quantprecision"
-)
 LEAST, MOST = -(2.0**15), 2.0**15 - 1
 
-_state = {"saturates": False}
+_saturates = ContextVar("saturates", default=False)
 
 
 @contextmanager
 def saturating() -> Iterator[None]:
     """Compute the products of quantised arrays as such a kernel does."""
-    _state["saturates"] = True
+    token = _saturates.set(True)
     try:
         yield
     finally:
-        _state["saturates"] = False
+        _saturates.reset(token)
 
 
 def saturates(a: Any, b: Any) -> bool:
     """Whether the product of two quantised arrays is computed so."""
-    return _state["saturates"] and np.asarray(a).dtype == np.uint8 and np.asarray(b).dtype == np.int8
+    return _saturates.get() and np.asarray(a).dtype == np.uint8 and np.asarray(b).dtype == np.int8
 
 
 def product(a: Any, b: Any, a_zero: Tensor, b_zero: Tensor) -> Tensor:
