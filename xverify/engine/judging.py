@@ -113,11 +113,12 @@ def _compare(
         returned,
         None if replayed is None else replayed.rounding_floors,
         "" if subject.adapter.runs_export else subject.adapter.file_name(),
+        growth=truth.growth,
     )
     layers = error.layers if subject.adapter.shows_every_case else None
     if layers is not None and layers.verdict.fails and error.verdict == Verdict.IDENTICAL:
         error = replace(error, verdict=layers.verdict, reason="; ".join(told(layers.faults, MOST_FAULTS)))
-    return without_witness(error) if truth.unmoved else error
+    return without_witness(error, truth.growth) if truth.unmoved else error
 
 
 def _randomness(error: Error, change: Change, calls: Calls) -> str:

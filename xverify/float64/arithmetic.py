@@ -11,6 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
+from .rounding import has_no_memory, settled
+
 WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _NARROWER = {wide: narrow for narrow, wide in WIDER.items()}
 LOWER = {torch.float16: torch.float64, torch.bfloat16: torch.float64}
@@ -43,6 +45,8 @@ class _Widening(TorchDispatchMode):
     ) -> Any:
         kind, wider = _kind(func), self.wider
         named = dict(kwargs or {})
+        if cuts_off(func, args, named):
+            args = settled(args[0], roundings=0.5), *args[1:]
         narrow = named.get("dtype") in wider or any(_has_narrow(wider, each) for each in (*args, *named.values()))
         if kind in ("", WRITING) and not narrow:
             return func(*args, **named)
@@ -59,6 +63,18 @@ class _Widening(TorchDispatchMode):
         if kind == WRITING:
             return func(*args, **named)
         return func(*tree_map(widened, args), **tree_map(widened, named))
+
+
+def cuts_off(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    """Whether an operation cuts off the digits of float64 values."""
+    name = func.overloadpacket.__name__
+    if name == "_to_copy":
+        dtype = named.get("dtype")
+        if dtype is None or dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+            return False
+    elif name not in ("floor", "ceil", "trunc"):
+        return False
+    return bool(args[0].dtype == torch.float64) and not has_no_memory(args[0])
 
 
 @cache

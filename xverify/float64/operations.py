@@ -20,8 +20,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
 from ..verdict.limits import UNIT, growth
-from .arithmetic import float64_arithmetic
-from .rounding import Noise, has_no_memory, rounded_log_softmax, rounded_logsumexp, rounded_softmax, sums_exactly
+from .arithmetic import cuts_off, float64_arithmetic
+from .rounding import (
+    Noise,
+    has_no_memory,
+    rounded_log_softmax,
+    rounded_logsumexp,
+    rounded_softmax,
+    settled,
+    sums_exactly,
+)
 from .summed_gradients import rounding_one_by_one
 
 # Operations that copy, select or compare values, or whose results float32 holds exactly.
@@ -73,12 +81,12 @@ def key_of(name: str, args: tuple[Any, ...]) -> Key:
 class _Perturbing(TorchDispatchMode):
     """Perturbs the results of every operation that rounds, and the arguments of sums by the growth of their rounding.
 
-    units: operation -> unit roundoff, of those that compute in a lower precision than float32.
+    units: operation -> unit roundoff, of those that compute in a lower precision than float32. settles: see ``Models``.
     """
 
-    def __init__(self, noise: Noise, units: Mapping[Key, float]) -> None:
+    def __init__(self, noise: Noise, units: Mapping[Key, float], settles: bool = True) -> None:
         super().__init__()
-        self.noise, self.units = noise, units
+        self.noise, self.units, self.settles = noise, units, settles
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -88,6 +96,8 @@ class _Perturbing(TorchDispatchMode):
     def _perturbed(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         name = func._schema.name.partition("::")[2]
         if func.is_view or name in COPIES:
+            if self.settles and cuts_off(func, args, named):
+                args = settled(args[0], self.noise.unit), *args[1:]
             return func(*args, **named)
         unit = self.units.get(key_of(name, args)) if self.units else None
         if unit is not None:
@@ -236,25 +246,30 @@ def _axes(args: tuple[Any, ...]) -> list[int]:
 
 @contextmanager
 def perturbed_operations(
-    noise: Noise, units: Mapping[Key, float] | None = None, compiled: bool = True
+    noise: Noise, units: Mapping[Key, float] | None = None, compiled: bool = True, settles: bool = True
 ) -> Iterator[None]:
     """Compute with the rounding of every operation. Attention is split into its operations: its mask does not round.
 
     units: operation -> unit roundoff, of those that compute in a lower precision than float32.
-    compiled: whether a part of the code may be compiled by torch.
+    compiled: whether a part of the code may be compiled by torch. settles: see ``Models``.
     """
     mode = _Perturbing if compiled else _PerturbingUncompiled
-    with mode(noise, units or {}), sdpa_kernel(SDPBackend.MATH):
+    with mode(noise, units or {}, settles), sdpa_kernel(SDPBackend.MATH):
         yield
 
 
 @contextmanager
-def perturbed_arithmetic(noise: Noise, units: Mapping[Key, float] | None = None, lower: bool = False) -> Iterator[None]:
+def perturbed_arithmetic(
+    noise: Noise, units: Mapping[Key, float] | None = None, lower: bool = False, settles: bool = True
+) -> Iterator[None]:
     """Compute in float64, with the rounding of every operation: the arithmetic of a perturbed pass.
 
-    units: see ``perturbed_operations``. lower: see ``float64_arithmetic``.
+    units: see ``perturbed_operations``. lower: see ``float64_arithmetic``. settles: see ``Models``.
     """
-    with perturbed_operations(noise, units), float64_arithmetic(lower):  # the inner one sees an operation first
+    with (
+        perturbed_operations(noise, units, settles=settles),
+        float64_arithmetic(lower),
+    ):  # the inner one sees an operation first
         yield
 
 

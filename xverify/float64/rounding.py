@@ -25,6 +25,10 @@ LARGEST = float(torch.finfo(torch.float32).max)
 # Given values of this size are masks. All else is lost in a sum with them, and a part of them would be larger than any other value.
 HUGE = 2.0**100
 WHOLE = 2.0**MOST_BITS  # the largest of the numbers below which float32 has every whole number
+MOST_SETTLED = (
+    1024.0  # the largest whole number that ``settled`` finds; the next float32 is far nearer than the next one
+)
+FEW_ROUNDINGS = 8.0  # unit roundoffs by which a few operations may miss a whole number
 SAMPLE = 1024  # values that are looked at first, at regular distances
 PART = 2**20  # values that are perturbed at once
 ONE = torch.ones((), dtype=torch.float64)
@@ -68,6 +72,19 @@ def chosen(values: Tensor, unit: float = UNIT) -> Tensor:
     sizes = values.abs()
     whole = (values.round() == values) & (sizes <= WHOLE)
     return whole | _fits(values, bits_of(unit) // 2) | ~(sizes <= HUGE)
+
+
+def settled(values: Tensor, unit: float = UNIT, roundings: float = FEW_ROUNDINGS) -> Tensor:
+    """Float64 values of which digits are cut off, where those that are whole numbers but for rounding are these numbers.
+
+    Code that computes a table of buckets cuts off the quotient of two logarithms, and rounding moves it to either side of a whole
+    number. unit: unit roundoff of the precision of the code. roundings: how many of them a value may be away; 0.5 for exact
+    values, of which the precision holds the nearest number.
+    """
+    whole = values.round()
+    sizes = whole.abs()
+    near = ((values - whole).abs() <= roundings * unit * sizes) & (sizes <= MOST_SETTLED)
+    return torch.where(near, whole, values)
 
 
 def has_no_memory(tensor: Tensor) -> bool:

@@ -134,6 +134,8 @@ class Models:
     seed: seed of the perturbations.
     perturbed_tables: tables of the float64 model with the rounding of the code that computes them (see ``tables``).
     draws: whether a pass of the models draws random numbers, which change nothing in a model that can be compared.
+    settles: whether digits are cut off as those of the exact value where it is a whole number but for rounding (see
+        ``rounding.settled``); not where float32 falls short of one.
     outputs: the names of the model's outputs; without any, they have the order in which the model returns them.
     precision: in which the captured framework computed.
     layers, float32_layers: the layers of the two models by name.
@@ -149,6 +151,7 @@ class Models:
     outputs: Sequence[str] = ()
     precision: Precision = FLOAT32
     draws: bool = False
+    settles: bool = True
     measured_floors: dict[tuple[str, int, float], tuple[list[Array], list[Any]]] = field(default_factory=dict)
     layers: dict[str, nn.Module] = field(init=False)
     float32_layers: dict[str, nn.Module] = field(init=False)
@@ -220,7 +223,10 @@ class Models:
     @contextmanager
     def perturbed_code(self, noise: Noise) -> Iterator[None]:
         """The context of a perturbed pass: every operation of the float64 model's own code rounds."""
-        with replaced_tables(self.float64_model, self.perturbed_tables), perturbed_arithmetic(noise):
+        with (
+            replaced_tables(self.float64_model, self.perturbed_tables),
+            perturbed_arithmetic(noise, settles=self.settles),
+        ):
             yield
 
     def _arithmetic(self, layer: nn.Module, noise: Noise | None = None) -> AbstractContextManager[Any]:
@@ -229,7 +235,7 @@ class Models:
             return perturbed_operations(noise)
         if is_torch_layer(layer) or layer not in self.float64_layers:
             return nullcontext()
-        return float64_arithmetic() if noise is None else perturbed_arithmetic(noise)
+        return float64_arithmetic() if noise is None else perturbed_arithmetic(noise, settles=self.settles)
 
 
 def _rounded_softmax(layer: nn.Module, args: Any, noise: Noise, size: float) -> Tensor:

@@ -142,11 +142,13 @@ class FloorsMeasured:
 
     untested, tested: weights and constants in which a fault would not, and would, be visible on the first case.
     inconsistent: where the model computes something else in float32 than in float64, in words; "" when it does not.
+    growth: where the noise grows too large, as a clause; "" where no single place makes it so.
     """
 
     untested: tuple[str, ...]
     tested: tuple[str, ...]
     inconsistent: str = ""
+    growth: str = ""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class Truth:
     layers: the canonical layers; empty when they cannot be replayed. replay_problem: why they cannot, "" when they can.
     tested, untested: the weights and constants in which a fault would show in the outputs, and those in which it would not.
     constant: the outputs of the reference that are the same for every input.
+    growth: where its noise grows too large, as a clause; "" where no single place makes it so.
     unmoved: whether its outputs stay within the limits with other weights, so that no fault in a weight could show.
     unreached: what no input case reached, each with its place.
     """
@@ -62,6 +63,7 @@ class Truth:
     tested: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
+    growth: str = ""
     unmoved: bool = False
     unreached: tuple[str, ...] = ()
 
@@ -187,6 +189,7 @@ def _with_noise_floors(process: ReferenceProcess, prepared: Prepared, float32: O
         inconsistent=_inconsistency(reply.inconsistent),
         tested=tuple(reply.tested),
         untested=tuple(reply.untested),
+        growth=reply.growth,
     )
 
 

@@ -1,25 +1,28 @@
-"""Finds a reference that computes something else in float32 than in float64, as code does that branches on the dtype.
+"""Finds where a reference computes something else in float32 than in float64, as code does that branches on the dtype.
 
 The error of the reference's own float32 result is a part of every noise floor. Where it is not rounding, it would excuse any fault.
+So would noise that grows too large, and the place where it does is found in the same way.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..float64.source import Spot, lines_between
 from ..float64.stepping import Models, Pause
 from ..float64.structures import flatten
-from ..verdict.limits import UNIT
+from ..verdict.limits import CAP, EQUAL_C, UNIT
 from .forward import NOT_FED, Fed, Replay
-from .tensors import Capture
+from .tensors import Capture, rms
 
 EXPLAINED = 30.0  # rms of the float32 error / rms of the change under perturbation; coherent rounding comes to 20
+STEEP = 30.0  # times the noise before, by which a single place makes it too large
 SAMPLES = 8  # perturbations before an error is called no rounding; one of them may flip no decision that float32 flips
 
 
@@ -122,3 +125,63 @@ class _Watched(Replay):
             excess(exact, [perturbed], own)[1] > EXPLAINED for exact, perturbed, own in zip(*map(flatten, values))
         ):
             self.place = place
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Where the noise of a reference grows most: to this share of the values, and before. The other fields are as above."""
+
+    earlier: float
+    share: float
+    before: str = ""
+    layer: str = ""
+    within: bool = False
+    source: str = ""
+
+
+def growth(replay: Replay, fed: Fed = NOT_FED) -> Growth | None:
+    """Where the noise grows in a finished replay of an empty capture whose outputs have too much of it; None for no place."""
+    if not replay.returned or max(map(_share, *replay.returned[:2]), default=0.0) <= CAP / EQUAL_C:
+        return None
+    watched = _Growing(replay.models, Capture())
+    watched.run(replay.inputs, fed=fed)
+    return watched.found
+
+
+def _share(exact: Tensor, perturbed: Tensor) -> float:
+    """rms of the noise / rms of the values, or the share of whole numbers that rounding changes."""
+    if exact.shape != perturbed.shape or not exact.numel():
+        return 0.0
+    if not exact.is_floating_point():
+        return float((exact != perturbed).double().mean())
+    size = rms(exact)
+    return rms(perturbed - exact) / size if size else 0.0
+
+
+class _Growing(Replay):
+    """A replay of an empty capture that notes where the noise grows by the largest factor."""
+
+    found: Growth | None = None
+    largest, last = UNIT, ""
+    spots: Sequence[Spot] = ()
+
+    def compute_in_each_pass(self, pauses: list[Pause]) -> list[Any]:
+        first = pauses[0]
+        source = lines_between(self.spots, first.spots)
+        self._look([pause.args for pause in pauses], Growth(0, 0, self.last, first.layer, source=source))
+        outputs = super().compute_in_each_pass(pauses)
+        self._look(outputs, Growth(0, 0, layer=first.layer, within=True))
+        self.last, self.spots = first.layer, first.spots
+        return outputs
+
+    def _output_floors(self, outputs: list[Any]) -> Any:
+        self._look(outputs, Growth(0, 0, self.last))
+        return super()._output_floors(outputs)
+
+    def _look(self, values: Sequence[Any], place: Growth) -> None:
+        share = max(map(_share, *map(flatten, values[:2])), default=0.0)
+        if share > STEEP * self.largest and (
+            self.found is None or share / self.largest > self.found.share / self.found.earlier
+        ):
+            self.found = replace(place, earlier=self.largest, share=share)
+        self.largest = max(self.largest, share)

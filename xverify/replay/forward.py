@@ -173,8 +173,8 @@ class Replay:
 
     @property
     def failing(self) -> int:
-        """The number of comparisons that are not equal."""
-        return sum(finding.verdict > Verdict.EQUAL for finding in self.findings)
+        """The number of layers with a comparison that is not equal."""
+        return len({finding.layer for finding in self.findings if finding.verdict > Verdict.EQUAL})
 
     def report(self) -> ReplayReport:
         """The report on all findings."""

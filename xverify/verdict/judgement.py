@@ -25,6 +25,7 @@ class Context:
     constant: the outputs of the reference that are the same for every input.
     borrowed: whether the layers were captured in another callable than the one whose outputs are judged.
     cap: the largest detection limit of an output that counts as judged.
+    growth: where the noise grows too large, as a clause; "" where that is not known.
     away: output -> largest distance from what the captured callable returned / noise of all layers. Outputs that could not be
         compared are absent.
     """
@@ -34,6 +35,7 @@ class Context:
     constant: frozenset[str] = frozenset()
     borrowed: bool = False
     cap: float = limits.CAP
+    growth: str = ""
     away: Mapping[str, float] = field(default_factory=dict)
 
     def coherent(self, case: int) -> bool:
@@ -151,11 +153,14 @@ def conclusion(tensors: Sequence[TensorError], context: Context) -> tuple[Verdic
     return verdict, reason, share
 
 
-def without_witness(error: Error) -> Error:
-    """The error of a comparison that no other weights would change: it is UNTESTED, where it is not wrong."""
+def without_witness(error: Error, growth: str = "") -> Error:
+    """The error of a comparison that no other weights would change: it is UNTESTED, where it is not wrong.
+
+    growth: see Context.
+    """
     if error.verdict >= Verdict.UNTESTED:
         return error
-    return replace(error, verdict=Verdict.UNTESTED, reason="; ".join(filter(None, [UNMOVED, error.reason])))
+    return replace(error, verdict=Verdict.UNTESTED, reason="; ".join(filter(None, [UNMOVED, growth, error.reason])))
 
 
 def demanded(error: Error, require: float | None, strict: bool) -> Error:
@@ -314,11 +319,13 @@ def _blind(tensor: TensorError, context: Context) -> str:
     """Why an output is UNTESTED although its error is within the noise."""
     place, undetermined = f"{tensor.output}, case {tensor.case}", tensor.undetermined
     if undetermined > limits.MOST_UNDETERMINED:
-        return f"{place}: {undetermined:.0%} of the values have no digit that rounding leaves, so no fault could show in them"
-    if (tensor.detection_limit or 0.0) <= context.cap:
+        says = f"{place}: {undetermined:.0%} of the values have no digit that rounding leaves, so no fault could show in them"
+    elif (tensor.detection_limit or 0.0) <= context.cap:
         parts = _named(tensor, tensor.not_judged)
-        return f"a relative error of {context.cap:g} would not have been seen in {parts}: rounding alone changes it that much"
-    return f"{_would_not_show(tensor)} (limit {context.cap:g}), because rounding alone changes the output that much"
+        says = f"a relative error of {context.cap:g} would not have been seen in {parts}: rounding alone changes it that much"
+    else:
+        says = f"{_would_not_show(tensor)} (limit {context.cap:g}), because rounding alone changes the output that much"
+    return "; ".join(filter(None, [says, context.growth]))
 
 
 def _excuse(place: str, tensor: TensorError, context: Context, layers: Layers) -> str:

@@ -82,6 +82,7 @@ def compare(
     rounding_floors: Mapping[str, Floor] | None = None,
     file: str = "",
     cap: float = rule.CAP,
+    growth: str = "",
 ) -> Error:
     """Judge the outputs of one subject. All arrays are named "case/output".
 
@@ -97,6 +98,7 @@ def compare(
     rounding_floors: ``floors`` with the roundings that explain some layers; omitted when none does.
     file: the model file that returned the outputs, for messages; "" where there is none.
     cap: the largest detection limit of an output that counts as judged.
+    growth: where the noise grows too large, as a clause.
     """
     expected = [(case, name) for case in cases for name in spec.outputs]
     context = Context(
@@ -106,6 +108,7 @@ def compare(
         borrowed=returned is not None,
         away=_distances(outputs, returned or {}, truth, floors or {}),
         cap=cap,
+        growth=growth,
     )
     found = [
         _tensor(case, name, outputs, truth, float32, spec, floors, rounding_floors, file, cap, len(cases))

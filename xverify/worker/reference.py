@@ -188,7 +188,7 @@ class ReferenceWork(Group):
         from ..replay.tensors import Capture
 
         models = self.state.replayed_models(request.weights, request.seed)
-        results, noises, inconsistent = {}, {}, ""
+        results, noises, inconsistent, growth = {}, {}, "", ""
         coverage, fed = Coverage(models), forward.NOT_FED
         for case, native in enumerate(self.state.native_cases(request.inputs)):
             if request.cases and case not in request.cases:
@@ -197,6 +197,7 @@ class ReferenceWork(Group):
             replay.run(native, None if case or request.cases else coverage.visit, fed)
             if not inconsistent:
                 inconsistent = _inconsistent(consistency.inconsistency(replay, list(self.state.outputs), fed))
+            growth = growth or _grows(consistency.growth(replay, fed))
             if request.state:
                 fed = self._fed(replay, request.state)
             more = [perturbed_passes.perturbed_outputs(models, native, index) for index in range(1, request.samples)]
@@ -206,9 +207,12 @@ class ReferenceWork(Group):
                 exact, perturbed, float32, *others = (tensor.detach().numpy() for tensor in passes)
                 key = case_key(case, name)
                 results[key], noises[key] = exact, output_noise(exact, [perturbed, *others], float32)
+        if inconsistent and models.settles:  # float32 may fall short of a whole number
+            models.settles = False
+            return self.noise_floors(request)
         npz.save_file(results, Path(request.path))
         npz.save_file(noises, Path(request.noise))
-        return FloorsMeasured(tuple(coverage.untested), tuple(coverage.tested), inconsistent)
+        return FloorsMeasured(tuple(coverage.untested), tuple(coverage.tested), inconsistent, growth)
 
     def _fed(self, replay: Any, state: Mapping[str, str]) -> list[dict[int, Any]]:
         """For each pass of a replay, the inputs of the next case that are outputs of this one: index of the input -> tensor.
@@ -289,6 +293,15 @@ class ReferenceWork(Group):
         found = faulty_calls(models, captured, request.layer, request.index, native)
         arrays = {returned_key(request.port_layer, *place): array for place, array in found.items()}
         npz.save_file(arrays, Path(request.path))
+
+
+def _grows(found: Any) -> str:
+    """Where the noise of a reference grows, in words; "" nowhere. found: a replay.consistency.Growth, or None."""
+    if found is None:
+        return ""
+    place = f"layer `{found.layer}`" if found.within else between(found.before, found.layer)
+    lines = f" ({found.source})" if found.source else ""
+    return f"the noise grows from {found.earlier:.1g} to {found.share:.1g} of the values in {place}{lines}"
 
 
 def _inconsistent(other: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....float64.operations import perturbed_operations
-from ....float64.rounding import Noise, held, sums_exactly
+from ....float64.rounding import Noise, held, settled, sums_exactly
 from ....verdict.limits import UNIT, growth
 from .. import kinds
 from ..evaluation import Computation, Pass
@@ -22,6 +22,7 @@ from ..values import coarsest, exact_of, is_float, tensor, unit_roundoff
 from . import terms
 from .approximations import errors, usual_errors
 
+CUTTING = ("Cast", "CastLike")  # operators that cut off digits where their result is of a type of whole numbers
 RARE = 10.0  # how many times the noise of rounding counts where it decides between two steps of a quantised value
 
 
@@ -158,10 +159,19 @@ class PerturbedNode:
         return call.outputs(self.computed.implementation, self._arguments())
 
     def _arguments(self) -> list[Any]:
-        return [
+        found = [
             None if value is None else value.exact if self._is_structural(place) else value.by_pass[self.index]
             for place, value in enumerate(self.computed.inputs)
         ]
+        if self.computed.node.op in CUTTING and not unit_roundoff(self.computed.dtype) and is_float(found[0]):
+            found[0] = self._settled(found[0], self.computed.inputs[0])
+        return found
+
+    def _settled(self, data: Any, value: Any) -> Any:
+        """The same with whole numbers for values that are ones but for rounding, where the file's own types do not fall short."""
+        unit, own = coarsest(self.computed.inputs), value.by_pass[-1]
+        agree = np.trunc(own) == np.trunc(settled(tensor(value.exact), unit, 0.5).numpy())
+        return np.where(agree, settled(tensor(data), unit).numpy(), data)
 
     def _is_structural(self, place: int) -> bool:
         return place in terms.STRUCTURAL.get(self.computed.node.op, frozenset())

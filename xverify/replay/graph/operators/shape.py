@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch.nn.functional as F
 
-from ..values import UNITS, element_type, is_float, tensor
+from ....float64.rounding import settled
+from ..values import UNITS, element_type, is_float, tensor, unit_roundoff
 from .registry import Call, Operator, operator
 from .rest import compute
 
@@ -137,12 +138,18 @@ def cast(call: Call, x: Any, like: Any = None) -> Any:
         return x.astype(call.dtype)
     if dtype in PLAIN and (is_float(x) or x.dtype in PLAIN):
         with np.errstate(invalid="ignore"):
-            return np.isnan(x) | (x != 0) if dtype.kind == "b" else _whole(x, dtype)
+            return np.isnan(x) | (x != 0) if dtype.kind == "b" else _whole(_settled(call, x), dtype)
     narrow = x.astype(np.float32) if is_float(x) else x  # types of 8 bits and fewer, which onnx rounds
     return compute(call, narrow) if like is None else compute(call, narrow, like)
 
 
 PLAIN = tuple(np.dtype(name) for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))
+
+
+def _settled(call: Call, x: Any) -> Any:
+    """Exact values as their type holds them, where it holds a whole number."""
+    unit = unit_roundoff(call.types[0]) if call.types and is_float(x) and x.dtype == np.float64 else 0.0
+    return settled(tensor(x), unit, 0.5).numpy() if unit else x
 
 
 def _whole(x: Any, dtype: Any) -> Any:
