@@ -211,6 +211,29 @@ def test_every_output_is_judged_by_itself(xverify, tmp_path, constant, factor, c
     assert says in error["reason"]
 
 
+GRID = "[0.25, 0.5, 0.75]"
+
+
+@WITHIN
+@pytest.mark.parametrize(
+    ("grid", "factor", "other", "verdicts"),
+    [
+        (GRID, "1", GRID, {"constant": "IDENTICAL", "y": "IDENTICAL"}),
+        (GRID, "1", "[0.25, 0.5, 0.7501]", {"constant": "DIFFERENT", "y": "IDENTICAL"}),
+        (GRID, "1", "[0.0, 0.25, 0.5]", {"constant": "DIFFERENT", "y": "IDENTICAL"}),
+        (GRID, "0", GRID, {"constant": "UNTESTED", "y": "UNTESTED"}),  # dead: nothing depends on the inputs
+        ("0", "1", "0", {"constant": "UNTESTED", "y": "IDENTICAL"}),
+    ],
+)
+def test_a_constant_is_compared_beside_an_output_that_depends_on_the_inputs(
+    xverify, tmp_path, grid, factor, other, verdicts
+):
+    folder = write_folder(tmp_path / "port", spec=TWO, model=two_outputs(grid, factor))
+    (folder / "honest.py").write_text(two_outputs(other, factor))
+    error = xverify("run", folder, "--subjects", "numpy,honest", *FAST).row("honest")["error"]
+    assert {tensor["output"]: tensor["verdict"] for tensor in error["tensors"]} == verdicts
+
+
 @WITHIN
 def test_input_cases_without_a_timed_call_are_computed_too(xverify, tmp_path):
     done = compared(xverify, tmp_path, extra=("--rerun", 1))

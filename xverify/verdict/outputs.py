@@ -62,7 +62,7 @@ RULE = (
     f"DRIFT, a warning: R <= {rule.DRIFT_R:g}, C <= {rule.DRIFT_C:g}, rho <= {rule.DRIFT_RHO:g}; or findings that another "
     f"precision reproduces, with rho <= {rule.EQUAL_RHO:g} against the noise with that precision in place. "
     "DIFFERENT: more than that, or a named mistake of the port, however small. "
-    "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference is constant, "
+    "INVALID: weights, coverage, shape, dtype or NaN pattern are wrong. UNTESTED: an output of the reference has one value, "
     f"or a relative error of {rule.CAP:g} would not have shown in it, or less than {rule.LEAST_JUDGED:.0%} of outputs or layers "
     "were judged. Without a float64 replay the noise floor is the error of one float32 run, and the limits on the outputs are "
     f"{rule.OWN_EQUAL:g} and {rule.OWN_DRIFT:g}."
@@ -388,14 +388,16 @@ def _worst(groups: Local) -> float:
 
 
 def constant_outputs(truth: Arrays, spec: Described, cases: Sequence[int]) -> tuple[str, ...]:
-    """The outputs that have one value everywhere, or are the same in all cases, so that no fault could show in them."""
+    """The outputs that have one value everywhere; all of them where each is the same in all cases. No fault could show in them.
+
+    Beside an output that depends on the inputs, a constant such as a grid is a result like any other.
+    """
     keys = {name: [case_key(case, name) for case in cases] for name in spec.outputs}
-    return tuple(name for name, own in keys.items() if _is_constant(truth, own))
+    single = tuple(name for name, own in keys.items() if _all_same(truth[key] for key in own))
+    return tuple(keys) if all(name in single or _is_constant(truth, own) for name, own in keys.items()) else single
 
 
 def _is_constant(truth: Arrays, keys: Sequence[str]) -> bool:
-    if _all_same(truth[key] for key in keys):
-        return True
     return len(keys) > 1 and all(_alike(truth, keys, values) for values in (ratios.PART, None))
 
 
