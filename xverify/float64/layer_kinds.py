@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .parametrized import inner_modules, own_class
 
@@ -32,6 +34,7 @@ APPROXIMATED = (nn.Sigmoid, nn.SiLU, nn.GELU)  # see ``_torch_operations.APPROXI
 # Layers that treat all items of a batch (axis 0) alike and independently, except for a batch norm in training.
 # Smooth activations are left out: their error differs so much from value to value that every item is measured, at little cost.
 ITEMWISE = (*SPATIAL, nn.Linear, nn.LayerNorm)
+COUNTED: Any = WeakIdKeyDictionary()  # layer of a user's class -> the terms of its longest sum, as its code ran
 PARTIAL_SUMS = 16  # of the values of a channel; vector instructions keep at least two registers of eight numbers
 
 
@@ -87,7 +90,12 @@ def may_overwrite(layer: nn.Module) -> bool:
 
 
 def summed_terms(layer: nn.Module, inputs: Sequence[Tensor]) -> int:
-    """The number of terms that one value of the layer's output sums up, for these inputs."""
+    """The number of terms that one value of the layer's output sums up, for these inputs.
+
+    Of a layer of a user's class it is that of the operations that ran, and the largest possible one before they have.
+    """
+    if layer in COUNTED:
+        return int(COUNTED[layer])
     if isinstance(layer, nn.modules.conv._ConvNd):
         return int(layer.in_channels // layer.groups * math.prod(layer.kernel_size))
     if isinstance(layer, (nn.RNNBase, nn.RNNCellBase)):

@@ -78,6 +78,31 @@ def key_of(name: str, args: tuple[Any, ...]) -> Key:
     return name, tuple(tuple(each.shape) for each in args if isinstance(each, Tensor))
 
 
+# Parts of the names of operations whose sums ``_terms`` does not count.
+OTHER_SUMS = (
+    "scatter", "index_add", "bag", "fft", "rnn", "lstm", "gru", "linalg", "dist", "pool", "norm", "logcum", "trace", "upsample",
+    "attention", "solve", "inverse",
+)  # fmt: skip
+
+
+class Counting(TorchDispatchMode):
+    """Counts the terms of the longest sum among the operations that run. terms: it; 0 where one is not known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms = 1
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        softmax = name in SOFTMAXES and args[0].dim()
+        terms = int(args[0].shape[args[1]]) if softmax else _terms(name.rstrip("_"), args)
+        known = terms > 1 or not any(part in name for part in OTHER_SUMS)
+        self.terms = max(self.terms, terms) if known and self.terms else 0
+        return func(*args, **(kwargs or {}))
+
+
 class _Perturbing(TorchDispatchMode):
     """Perturbs the results of every operation that rounds, and the arguments of sums by the growth of their rounding.
 

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from ..framework import generators
 from ..weights.canonical import Array
 from .arithmetic import float64_arithmetic, given_arithmetic
-from .layer_kinds import APPROXIMATED, SOFTMAXES, is_torch_layer, leaves
+from .layer_kinds import APPROXIMATED, COUNTED, SOFTMAXES, is_torch_layer, leaves
 from .linear import called_by_weights, owners_of
-from .operations import perturbed_arithmetic, perturbed_operations
+from .operations import Counting, perturbed_arithmetic, perturbed_operations
 from .parametrized import recomputing
 from .perturbation import perturbed_layer
 from .precision import FLOAT32, Precision
@@ -189,8 +189,15 @@ class Models:
 
         A layer of the float64 model that is not torch's may ask for float32 in its own code; it is computed in float64.
         """
-        with given_arithmetic(), self._arithmetic(layer):
-            return self.forwards[layer](*args[0], **args[1])
+        if is_torch_layer(layer) or layer not in self.float64_layers:
+            with given_arithmetic(), self._arithmetic(layer):
+                return self.forwards[layer](*args[0], **args[1])
+        counting = Counting()
+        with given_arithmetic(), counting, self._arithmetic(layer):
+            result = self.forwards[layer](*args[0], **args[1])
+        if counting.terms:
+            COUNTED[layer] = max(COUNTED.get(layer, 1), counting.terms)
+        return result
 
     def perturbed_arguments(self, layer: nn.Module, args: Any, noise: Noise, size: float) -> Any:
         """Perturbed copies of the arguments of a float64 layer.

@@ -260,13 +260,13 @@ class Replay:
         """What the reference's layer returns in each pass."""
         name = pauses[0].layer
         layer = self.models.layers[name]
-        # The length of the sums depends on the inputs, which an in-place layer overwrites.
-        size = self.noise.rounding(summed_terms(layer, flatten(pauses[0].args)))
         if self.visit is not None and pauses[0].call < MEASURED_CALLS:
             self.visit(name, map_tensors(pauses[0].args, Tensor.clone))
         exact = self.glue.computed(layer, pauses[0])
         if self.single_pass:
             return [exact]
+        # The length of the sums depends on the shapes of the inputs, which an in-place layer keeps.
+        size = self.noise.rounding(summed_terms(layer, flatten(pauses[0].args)))
         perturbed = perturbed_output(self.models, self.noise, layer, pauses[1].args, size)
         return [exact, perturbed, self.models.compute(self.models.float32_layers[name], pauses[2].args)]
 
