@@ -98,8 +98,8 @@ def other_orders(captured: Tensor, shape: Sequence[int], layer: nn.Module | None
                 if finer == given:
                     yield captured.permute(*order, -1).reshape(rows)
                 else:
-                    back = [order.index(axis) for axis in range(len(order))]
-                    yield captured.reshape(*(finer[axis] for axis in order), finer[-1]).permute(*back, -1).contiguous()
+                    moved_rows = captured.reshape(*(finer[axis] for axis in order), finer[-1])
+                    yield moved_rows.permute(*map(order.index, sorted(order)), -1).contiguous()
     if given == shape and len(given) > 1:
         for first in range(2, given[0] // 2 + 1):
             if given[0] % first == 0:
@@ -132,11 +132,7 @@ def first_layout(captured: Tensor, shape: Sequence[int], layer: nn.Module | None
 
 
 def nearest(
-    captured: Sequence[Tensor],
-    reference: Tensor,
-    layer: nn.Module,
-    channels_last: bool,
-    axes: Axes | None = None,
+    captured: Sequence[Tensor], reference: Tensor, layer: nn.Module, channels_last: bool, axes: Axes | None = None
 ) -> tuple[Tensor, Tensor] | None:
     """The captured tensor that corresponds to a tensor of the reference, and the same tensor in the reference's layout.
 
@@ -148,11 +144,7 @@ def nearest(
 
 
 def fitting(
-    captured: Sequence[Tensor],
-    reference: Tensor,
-    layer: nn.Module,
-    channels_last: bool,
-    axes: Axes | None = None,
+    captured: Sequence[Tensor], reference: Tensor, layer: nn.Module, channels_last: bool, axes: Axes | None = None
 ) -> Fit | None:
     """The captured tensor of ``nearest``.
 

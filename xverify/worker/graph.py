@@ -278,12 +278,15 @@ class GraphWork(Group):
 
     def compare_weights(self, request: CompareWeights) -> WeightsCompared:
         """Compare the constants of a file with weights, by name and by value."""
-        from ..replay.graph.explain.constants import differences_by_name, found_by_value
+        from ..replay.graph.explain.constants import differences_by_name, found_by_value, with_norms
 
         constants, weights = self.graph_of(request.file).constants, npz.load_file(Path(request.weights))
-        sentences = tuple(differences_by_name(constants, weights))
         named = sum(name in constants and constants[name].shape == array.shape for name, array in weights.items())
-        return WeightsCompared(sentences, len(weights), named, found_by_value(weights, constants))
+        folded, used = with_norms(constants, weights)
+        others = {name: array for name, array in constants.items() if name not in folded}
+        sentences = tuple(differences_by_name(others, weights))
+        found = found_by_value({name: array for name, array in weights.items() if name not in used}, constants)
+        return WeightsCompared(sentences, len(weights), named, found + len(used))
 
     def find_unlike(self, request: FindUnlike) -> tuple[str, ...]:
         """Find the constants of a file that are the reference's but for some values."""

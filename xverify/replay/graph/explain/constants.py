@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....verdict.limits import UNIT
+from ....weights.stored import Stored, fold, folds, norms_by_name
 from ..model import Body, Graph, Node
 from ..reach import dependent
 from ..values import BFLOAT16, LARGEST, UNITS, is_float, worst
@@ -30,6 +31,29 @@ def differences_by_name(constants: Mapping[str, Any], others: Mapping[str, Any])
     Constants with other names are not compared, because an exporter may fold or rename them.
     """
     return [sentence for name, array in constants.items() for sentence in _different(name, array, others)]
+
+
+def with_norms(constants: Mapping[str, Any], weights: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """The constants that are weights with a batch norm folded into them, and the weights of which these are made.
+
+    An exporter may give such a constant the name of the weight.
+    """
+    stored, folded, used = Stored(weights, norms_by_name(weights)), set[str](), set[str]()
+    for how in folds(stored) if stored.norms else ():
+        matches = [
+            {name for name, array in constants.items() if is_float(array) and _is_near(array, values)}
+            for values in fold(stored, how)
+        ]
+        folded |= set.union(*matches)
+        used |= how.uses if all(matches) else set()
+    return folded, used
+
+
+def _is_near(array: Any, right: Any) -> bool:
+    """Whether two arrays differ by no more than the rounding of folding."""
+    if array.shape != right.shape:
+        return False
+    return float(np.linalg.norm(array.astype(np.float64) - right)) <= SMALL * float(np.linalg.norm(right))
 
 
 def found_by_value(weights: Mapping[str, Any], constants: Mapping[str, Any]) -> int:
