@@ -67,12 +67,6 @@ def _cpu() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
-SATURATES = (
-    "this processor's int8 kernel saturates sums of two products (no VNNI); quantise with reduce_range, or set "
-    "session.x64quantprecision"
-)
-
-
 def saturates_int8() -> bool:
     """Whether int8 kernels of this processor add two products in 16 bits: x86 with AVX2, and without any VNNI."""
     flags = _flags()

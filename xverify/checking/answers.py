@@ -10,6 +10,7 @@ from ..errors import TimedOut
 from ..processes.worker import Worker
 from ..results.precision import Quantisation
 from ..results.verdicts import Verdict
+from ..verdict.findings import SATURATES
 from ..verdict.layers import merged
 from . import sequence
 from .candidate import Context, Evaluated, Target
@@ -62,7 +63,7 @@ class Answers:
         """The answers about a file that was computed, and whose precision is known. target: the reference; None without one."""
         at = evaluated.at
         if (at.weights, at.activations) == ("int8", "uint8") and evaluated.opened.is_onnx and host.saturates_int8():
-            self._note(evaluated, f"its outputs may be those of no other processor: {host.SATURATES}")
+            self._note(evaluated, f"its outputs may be those of no other processor: {SATURATES}")
         evaluated = self._with_meaning(evaluated)
         if evaluated.late:  # the worker that was late is gone
             return replace(self, graphs=None)._of(evaluated, target)

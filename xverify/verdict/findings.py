@@ -13,6 +13,10 @@ OUTPUT = "output"
 INPUT = "input"
 GRADIENT = "gradient"  # the first word of every comparison in a backward pass
 GRADIENT_OF = "gradient of"  # begins the name of a gradient that the layer itself computes
+SATURATES = (
+    "this processor's int8 kernel saturates sums of two products (no VNNI); quantise with reduce_range, or set "
+    "session.x64quantprecision"
+)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("torch")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402  it is there
 
-from xverify.host import SATURATES  # noqa: E402
 from xverify.replay.graph.judge.replay import replay  # noqa: E402
 from xverify.replay.graph.model import Graph  # noqa: E402
 from xverify.results.verdicts import Verdict  # noqa: E402
+from xverify.verdict.findings import SATURATES  # noqa: E402
 
 RANDOM = np.random.default_rng(0)
 A = RANDOM.integers(150, 256, (3, 7)).astype(np.uint8)

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from ....float64.rounding import Noise
-from ....host import SATURATES
 from ....results.verdicts import Verdict
-from ....verdict.findings import OUTPUT, Finding
+from ....verdict.findings import OUTPUT, SATURATES, Finding
 from ....verdict.limits import UNIT, growth
 from ...tensors import Floors, NoiseOf, Place, change_of, judge, mean_squares
 from ..evaluation import ERRORS, EXACT, OWN, Evaluation, Pass, Scope, given
