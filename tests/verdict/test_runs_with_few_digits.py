@@ -160,7 +160,9 @@ def test_what_is_wrong_is_found(verdicts, name, number):
 
 @pytest.mark.parametrize("name", ONE)
 def test_the_limits_of_an_index_and_of_a_value_are_stated(verdicts, name):
-    for tensor in verdicts[f"{name}_0"]:
+    tensors = verdicts[f"{name}_0"]
+    assert tensors
+    for tensor in tensors:
         assert 1e-7 < tensor.detection_limit_index < 1e-5
         assert tensor.detection_limit_index <= tensor.detection_limit_value < 1e-3
 

@@ -157,7 +157,7 @@ def send(cell: Cell, place: Place) -> Sent:
     given = cell.settings.weights
     if given is not None and given not in NO_FILES:
         path = Path(given)
-        files = sharded.files(path) if sharded.is_sharded(path) else (path,)
+        files = list(sharded.files(path)) if sharded.is_sharded(path) else [path]
         digest = files_digest(files).partition(":")[2]
         weights = digest if path.is_dir() else f"{digest}/{path.name}"
         weight_files = tuple(f"{digest}/{file.name}" for file in files)

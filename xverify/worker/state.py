@@ -99,8 +99,8 @@ class State:
         """Note what this rank has of the weights, before a step is given those of the reference."""
         if self.plan:
             found, names = self.framework.weights_held(self.model), self.canonical_names
-            whole, changed = found.whole.items(), found.changed.items()
-            self.held = WeightsHeld({names[own]: it for own, it in whole}, {names[own]: it for own, it in changed})
+            whole = {names[own]: digest for own, digest in found.whole.items()}
+            self.held = WeightsHeld(whole, {names[own]: changed for own, changed in found.changed.items()})
 
     def read_weights(self, model: Any) -> Mapping[str, Array]:
         """The weights of a model, in canonical form; of some frameworks, each is read when it is looked up."""
