@@ -47,7 +47,7 @@ def test_the_wheel_declares_the_command_and_the_plugin_of_pytest(wheel):
     with zipfile.ZipFile(wheel) as file:
         [name] = [name for name in file.namelist() if name.endswith(".dist-info/entry_points.txt")]
         text = file.read(name).decode()
-    assert "[console_scripts]\nxverify = xverify.commands._main:main\n" in text
+    assert "[console_scripts]\nxverify = xverify.__main__:main\n" in text
     assert "[pytest11]\nxverify = xverify.testing.plugin\n" in text
 
 

@@ -5,12 +5,13 @@ Importing this package imports no framework: frameworks live in worker processes
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from .version import __version__
 
+# typing and importlib are imported later: Ctrl-C prints a traceback until the command handles it.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .checking.api import check
     from .conversion.api import convert
     from .engine.api import run
@@ -55,6 +56,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _MODULES:
         return getattr(import_module(_MODULES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 DISTRIBUTION = "xverify-frameworks"
-COMMAND = (
-    "xverify.commands._main:main"  # the entry point of the command; a distribution that declares it is this project
-)
+# The entry point of the command, and that of before. A distribution that declares one of them is this project.
+COMMANDS = ("xverify.__main__:main", "xverify.commands._main:main")
 PACKAGE = Path(__file__).resolve().parent
 SOURCES = PACKAGE.parent  # of a checkout; where a wheel is installed, the folder of all packages
 
@@ -37,7 +36,7 @@ def foreign(path: Sequence[str]) -> Iterator[str]:
     path: where this interpreter looks for modules, with "" for the current folder.
     """
     for found in importlib.metadata.distributions(name="xverify"):
-        if not any(point.value == COMMAND for point in found.entry_points):
+        if not any(point.value in COMMANDS for point in found.entry_points):
             yield (
                 f"the distribution xverify {found.version} is another project, whose package has the same name. "
                 f"Type: pip uninstall --yes xverify; pip install --force-reinstall --no-deps {_again()}"

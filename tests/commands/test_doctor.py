@@ -48,7 +48,10 @@ def few(monkeypatch):
     monkeypatch.setattr(discovery, "load_all", lambda: {"numpy": numpy})
 
 
-@pytest.mark.parametrize(("command", "told"), [("foreign.cli:main", True), ("xverify.commands._main:main", False)])
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [("foreign.cli:main", True), ("xverify.commands._main:main", False), ("xverify.__main__:main", False)],
+)
 def test_another_distribution_called_xverify_is_told(xverify, tmp_path, monkeypatch, few, command, told):
     install(tmp_path / "site", command)
     monkeypatch.syspath_prepend(tmp_path / "site")

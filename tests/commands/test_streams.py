@@ -81,8 +81,11 @@ def test_a_passing_run_ends_with_its_own_code(here, redirection):
         assert "\\u" not in text
 
 
-def test_a_report_that_cannot_be_written_is_no_success(here):
-    found, said = shell(here, ["explain", "r.json"], ">/dev/full")
+@pytest.mark.parametrize(
+    "command", [["explain", "r.json"], ["--help"], ["run", "--help"], ["help", "check"], ["--version"]], ids=str
+)
+def test_a_report_that_cannot_be_written_is_no_success(here, command):
+    found, said = shell(here, command, ">/dev/full")
     assert found == 3
     assert said == "xverify: standard output could not be written: No space left on device\n"
 

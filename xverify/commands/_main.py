@@ -24,7 +24,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
-from .. import writing
+from .. import interrupts, writing
 from ..errors import UsageError, XverifyError, first_line, full_disk, shown
 from ..results.verdicts import EXIT_CODES
 from ..version import __version__
@@ -163,10 +163,21 @@ def main(argv: list[str] | None = None) -> int:
     if argv is not None:
         return _run(argv)
     _streams.protect()
-    code = _run(sys.argv[1:])
-    if code == 3:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it has ended; a second Ctrl-C would print a traceback
+    ours = signal.getsignal(signal.SIGINT) in interrupts.USUAL
+    if ours:
+        signal.signal(signal.SIGINT, interrupts.interrupt)
+    try:
+        code = _run(sys.argv[1:])
+    except SystemExit as error:  # the help, or a wrong argument
+        code = error.code if isinstance(error.code, int) else 0
+    except KeyboardInterrupt:  # before the command had begun, or when it had ended
+        print(interrupts.LINE, file=sys.stderr)
+        code = interrupts.CODE
+    if ours:
+        signal.signal(signal.SIGINT, interrupts.end if code != interrupts.CODE else signal.SIG_IGN)
     problem = _streams.close()
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it has ended, and the interpreter would print a traceback
     if problem:
         print(f"xverify: standard output could not be written: {problem}", file=sys.stderr)
         return code or 3
@@ -197,8 +208,8 @@ def _run(given: list[str]) -> int:
     except XverifyError as error:
         return _report(called, error)
     except KeyboardInterrupt:
-        print("xverify: interrupted", file=sys.stderr)
-        return 3
+        print(interrupts.LINE, file=sys.stderr)
+        return interrupts.CODE
     except BaseException as error:  # also SystemExit: code of a user or of a framework may raise it, with 0, too
         return _report(called, unexpected(error, debug))
     finally:

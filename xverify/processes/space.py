@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from .. import interrupts
 from ..errors import XverifyError
 from .ending import kill_marked
 
@@ -160,7 +161,7 @@ class _Signals:
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Take a signal."""
-        if time.monotonic() - self.raised > PATIENCE:
+        if time.monotonic() - self.raised > PATIENCE and not interrupts.postponed(number, frame):
             self.waiting = True
             if self.heard:
                 self._interrupt()
@@ -183,9 +184,8 @@ def deferred_signals() -> Iterator[_Signals]:
     before, signals.heard = signals.heard, False
     taken = {}
     if threading.current_thread() is threading.main_thread():
-        usual = (signal.SIG_DFL, signal.default_int_handler)
         numbers = [getattr(signal, name) for name in ("SIGINT", *ENDING) if hasattr(signal, name)]
-        taken = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) in usual}
+        taken = {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) in interrupts.USUAL}
     for number in taken:
         signal.signal(number, signals.note)
     try:
