@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, TypedDict
 
+from .errors import XverifyError
+
 
 class Installable(Protocol):
     """An adapter class, as far as this module uses it."""
@@ -46,6 +48,7 @@ def describe() -> Described:
     """Processor, cores, memory and system of this machine, for the result file."""
     import psutil  # only this function needs it
 
+    check_proc()
     load = tuple(round(value, 2) for value in os.getloadavg()) if hasattr(os, "getloadavg") else None
     return {
         "cpu": _cpu(),
@@ -56,6 +59,14 @@ def describe() -> Described:
         "load": load,
         "name": platform.node(),
     }
+
+
+def check_proc() -> None:
+    """Raise XverifyError where Linux shows no processes and no memory: nothing could be ended or timed."""
+    if sys.platform == "linux" and not Path("/proc/self/stat").exists():
+        raise XverifyError(
+            "/proc is empty, so no process and no memory can be seen: mount it (mount -t proc proc /proc)"
+        )
 
 
 def _cpu() -> str:

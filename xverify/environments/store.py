@@ -18,6 +18,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from .. import host, installed, reading
@@ -97,12 +98,14 @@ def digest(path: Path) -> str:
 
 
 def find(name: str) -> Environment | None:
-    """The environment of this name; None when it does not exist or is incomplete."""
+    """The environment of this name; None when it does not exist, or when its stamp is damaged."""
     folder = root() / name
     try:
         stamp = json.loads(reading.content(folder / STAMP))
-        found = Environment(name, folder, stamp["python"], stamp["pins"], stamp["packages"])
-    except (OSError, ValueError, KeyError, TypeError):
+        found = Environment(name, folder, stamp["python"], stamp["pins"], dict(stamp["packages"]))
+        if not all(isinstance(each, str) for each in (found.python, found.pins, *chain(*found.packages.items()))):
+            return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     # The Python with which it was made may have been removed.
     return found if interpreter(folder).exists() else None

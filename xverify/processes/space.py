@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from .. import interrupts
+from .. import host, interrupts
 from ..errors import XverifyError
 from .ending import kill_marked
 
@@ -59,6 +59,7 @@ def owned_folder() -> Iterator[Path]:
 
     A fork of this process does not delete the folder.
     """
+    host.check_proc()
     place, owner = _place(), os.getpid()
     remove_stale()
     folder, lock = _make(place)
