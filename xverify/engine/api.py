@@ -134,21 +134,20 @@ def run_parts(
         return Run(part.request, part.folder, listener, file, keeper=keeper, inputs=part.inputs).execute()
     whole_clock = Clock(max_seconds)
     results: list[Result] = []
+    stopped = False
     for index, part in enumerate(parts):
         clock = Clock(whole_clock.share(len(parts) - index))
         run = Run(part.request, part.folder, listener, None, clock=clock, keeper=keeper, inputs=part.inputs)
-        done = _joined(results[-1] if results else None, run.execute(), part.request.strict)
+        done = _joined(results[-1] if results else None, run.execute(stopped), part.request.strict)
         whole = replace(done, complete=done.complete and part is parts[-1])
         whole = replace(whole, notes=(*whole.notes, *overrun(max_seconds, whole.timeline)))
         results.append(whole)
         stopped = any(note.startswith("interrupted") for note in done.notes)
         if file is not None:
-            if stopped or part is parts[-1]:
+            if part is parts[-1]:
                 write(whole, file)
             else:
                 write_so_far(whole, file)
-        if stopped:
-            break
     return results[-1]
 
 

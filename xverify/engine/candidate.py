@@ -21,6 +21,7 @@ from ..reference.truth import Truth
 from ..results.decoding import Decoding
 from ..results.records import Error, Memory, Row, Speed, Training
 from ..results.verdicts import Verdict
+from ..timing.plan import EFFORTS
 from ..training.learner import Learner
 from ..verdict.first_size import AtSize, first_size, where
 from ..verdict.judgement import demanded, distance, doubtful
@@ -281,6 +282,12 @@ class Candidate(TimedCandidate):
                 speed=None,
                 memory=Memory(),
             )
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do for it: it is judged, and no further process run is timed."""
+        once = self.request.no_timing or EFFORTS[self.request.effort].most == 1
+        return self.judged and once and (self.decoding is not None or not self.request.decodes)
 
     def first_size(self) -> Iterator[str]:
         """A sentence on the smallest size at which it differs; none where it differs at no size."""

@@ -24,9 +24,9 @@ def replay_all(
     truth: Truth,
     clock: Clock,
     counts: Mapping[BuildKey, int],
-    found: Mapping[BuildKey, ReplayedLayers],
+    found: dict[BuildKey, ReplayedLayers],
     background: Executor,
-) -> dict[BuildKey, ReplayedLayers]:
+) -> None:
     """Judge the layers of every framework, once for all its modes that build the same model.
 
     When the capture of one mode fails, the next one is tried. Every worker is closed when it is no longer needed. While the
@@ -34,12 +34,12 @@ def replay_all(
 
     clock: whether there is time for another capture.
     counts: how many modes of the run build a model, also modes that are not among the candidates.
-    found: what was judged before, which is not judged again unless the candidates need the layers of further input cases.
+    found: what was judged before, which is not judged again unless the candidates need the layers of further input cases. What
+    is judged now is added to it at once, so that an interruption loses none of it.
     """
     builds: dict[BuildKey, list[Candidate]] = {}
     for candidate in candidates:
         builds.setdefault(candidate.subject.build_key, []).append(candidate)
-    found = dict(found)
     wanted = [key for key, modes in builds.items() if replay.layers and _is_wanted(modes, truth, found.get(key))]
 
     def time_left() -> bool:
@@ -63,7 +63,6 @@ def replay_all(
         captured = coming
     for each in closed:
         each.result()
-    return found
 
 
 def _is_wanted(modes: Sequence[Candidate], truth: Truth, found: ReplayedLayers | None) -> bool:

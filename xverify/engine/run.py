@@ -23,7 +23,7 @@ from ..reference import activations, build, exporting, summary, truth
 from ..reference.build import Prepared, ReferenceProcess
 from ..reference.exporting import Export
 from ..results import file as result_file
-from ..results.records import INTERRUPTED, Host, Result, Speed, WeightsSummary, overall
+from ..results.records import INTERRUPTED, NOT_JUDGED, NOT_RUN, Host, Result, Speed, WeightsSummary, overall
 from ..timing.noise import Seen
 from ..timing.speed import speeds
 from ..verdict import outputs
@@ -84,13 +84,15 @@ class Run:
         self.noise = Seen()
         self.turns: list[list[Candidate]] = []
 
-    def execute(self) -> Result:
-        """Run the request to its result."""
+    def execute(self, stopped: bool = False) -> Result:
+        """Run the request to its result. stopped: the user has interrupted it before."""
         for note in self.notes:
             self.listener.note(note)
         with temporary_folder() as space, forking.templates(space) as self.templates:
             self._set_up(space)
             try:
+                if stopped:
+                    raise KeyboardInterrupt
                 self._measure()
                 self.complete = True
             except SubjectError as error:
@@ -124,7 +126,13 @@ class Run:
 
     def result(self) -> Result:
         """The result so far."""
-        rows = tuple(row for each, speed in zip(self.candidates, self._speeds()) for row in each.rows(speed))
+        found = (row for each, speed in zip(self.candidates, self._speeds()) for row in each.rows(speed))
+        rows = tuple(
+            row
+            if row.status != "ok" or row.error or self.complete
+            else replace(row, status="failed", reason=NOT_JUDGED)
+            for row in found
+        )
         sizes = [text for each in self.candidates for text in each.first_size()]
         timeline = self.clock.timeline()
         exact, layers = (self.verdicts.truth, self.verdicts.layers) if self.verdicts else (None, ())
@@ -361,13 +369,19 @@ class Run:
             each.shutdown(wait=False, cancel_futures=True)
 
     def _abandon(self, error: BaseException) -> None:
-        reason = INTERRUPTED
-        if not isinstance(error, KeyboardInterrupt):
+        reason, done = INTERRUPTED, list[Candidate]()
+        if isinstance(error, KeyboardInterrupt):
+            if self.verdicts is not None and self.prepared is not None:
+                self.verdicts.judge_so_far(self.candidates, self.prepared)
+            done = [each for each in self.candidates if each.finished]
+            done = done if len(done) < len(self.candidates) else []  # what was interrupted is not the run of a subject
+        else:
             status = f"{error.status}: " if isinstance(error, SubjectError) else ""
             reason = f"the reference {self.request.reference} could not run: {status}{error}"
             self.told = f": {error}"
         for candidate in self.candidates:
-            candidate.abandon(reason)
+            if candidate not in done:
+                candidate.abandon(NOT_RUN if reason == INTERRUPTED and candidate.warmed is None else reason)
 
     def _next_worker(self, candidate: Candidate) -> Worker:
         """The worker of a candidate's next process run."""

@@ -37,6 +37,9 @@ class Verdicts(Protocol):
     ) -> None:
         """Judge candidates that were not judged before. candidates: all of the run. prepared: weights in normal form."""
 
+    def judge_so_far(self, candidates: Sequence[Candidate], prepared: Prepared) -> None:
+        """Judge what an interruption found half judged, without asking a process for anything."""
+
     def judge_again(self, candidates: Sequence[Candidate], prepared: Prepared) -> None:
         """Judge the process run that was just timed of candidates that were judged before."""
 
@@ -82,12 +85,18 @@ class OutputVerdicts:
         self.other_sizes.judge(new, prepared, exact, clock)
         replay = self.replay = self.replay or LayerReplay(self.process, prepared, exact.layers)
         counts = Counter(each.subject.build_key for each in candidates if each.alive)
-        self.replayed = replaying.replay_all(new, replay, exact, clock, counts, self.replayed, self.background)
+        replaying.replay_all(new, replay, exact, clock, counts, self.replayed, self.background)
         self._compare(new, prepared, exact)
         cases = sorted({case for each in new for case in each.doubtful_cases})
         if cases:
             self.truth = exact = truth.measured_again(self.process, prepared, exact, tuple(cases))
             self._compare([each for each in new if each.doubtful_cases], prepared, exact)
+
+    def judge_so_far(self, candidates: Sequence[Candidate], prepared: Prepared) -> None:
+        """Compare the outputs of candidates whose layers are judged: the run is interrupted."""
+        replayed = [each for each in candidates if each.subject.build_key in self.replayed and not each.judged]
+        if self.truth is not None:
+            self._compare(replayed, prepared, self.truth)
 
     def _compare(self, candidates: Sequence[Candidate], prepared: Prepared, exact: Truth) -> None:
         """Compare the outputs of some candidates with the reference."""
@@ -163,6 +172,9 @@ class TrainingVerdicts:
             candidate.judge_training(parity, prepared, observed)
             candidate.worker.close()
             observed = coming
+
+    def judge_so_far(self, candidates: Sequence[Candidate], prepared: Prepared) -> None:
+        """Nothing: each candidate is judged on its own."""
 
     def _parity(self, new: Sequence[Candidate], prepared: Prepared, clock: Clock) -> learning.Parity[Any]:
         """The checks, for which the reference is trained.

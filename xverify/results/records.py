@@ -51,6 +51,8 @@ __all__ = [
 ]
 
 INTERRUPTED = "interrupted by the user"  # the reason of a row that Ctrl-C ended; its status is "failed"
+NOT_RUN = f"not run: {INTERRUPTED}"  # of one that had not been called before
+NOT_JUDGED = "not judged: the run has not ended"  # of one in a result that was written on the way
 SCHEMA_VERSION = 1
 # New name of a field -> its earlier name. A file is written with both names, and read with either.
 EARLIER_NAMES = {"checks": "rungs", "variants": "forms", "dropout_disabled": "held"}
@@ -219,7 +221,7 @@ class Row:
     @property
     def ending(self) -> str:
         """The status, in which a row that the user interrupted is no failed one."""
-        return "interrupted" if self.status == "failed" and self.reason == INTERRUPTED else self.status
+        return "interrupted" if self.status == "failed" and self.reason in (INTERRUPTED, NOT_RUN) else self.status
 
     @property
     def why(self) -> str | None:
