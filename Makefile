@@ -11,7 +11,7 @@ LOCK     := $(BIN)/uv --quiet pip compile pyproject.toml --extra all --extra clu
 # Images of containers set it, and then each of the thousand processes of the tests compiles xverify again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run wheel test web slow long check ci fast side-by-side bench faults ports steps ranks decoders floors onnx-suite quantised kernels torchvision formats environments lint types resolve lock docs clean
+.PHONY: help run wheel test web slow long check ci fast side-by-side eighth bench faults ports steps ranks decoders floors onnx-suite quantised kernels torchvision formats environments lint types resolve lock docs clean
 help:                         ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
@@ -27,7 +27,12 @@ wheel:                        ## a wheel in dist/, to install xverify elsewhere:
 	rm -rf build
 	@ls dist/xverify_frameworks-*.whl
 
-test: $(STAMP) side-by-side web  ## the fast tests, and an eighth of the slow ones: another eighth for each commit
+# A part that fails does not stop the others: what fails on one machine is then known as a whole.
+test: $(STAMP)                ## the fast tests, and an eighth of the slow ones: another eighth for each commit
+	@failed=; for part in side-by-side web eighth; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	  test -z "$$failed" || { echo "make test: these parts failed:$$failed" >&2; exit 1; }
+
+eighth: $(STAMP)
 	$(BIN)/python -m pytest --durations=25 -m "(timed or slow) and not long" --every 8
 
 # Tests of the other runtimes with an environment of their own are skipped where nobody has made it. Where this one cannot be
