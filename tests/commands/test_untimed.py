@@ -155,7 +155,7 @@ def test_results_without_speeds_are_compared_by_their_verdicts(xverify, folder, 
 @pytest.mark.slow
 def test_training_is_judged_without_timing(xverify):
     done = xverify("run", "mlp", "--task", "train", "--subjects", "torch:eager", "--steps", 10, "--no-timing")
-    assert done.code == 0, done.out + done.err
+    assert done.code == 4, done.out + done.err  # it is the reference alone
     [row] = done.result["rows"]
     assert row["speed"] is None
     assert {check["name"] for check in row["training"]["checks"]} >= {"weights", "gradients", "update"}

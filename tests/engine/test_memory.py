@@ -108,6 +108,6 @@ def test_a_run_that_needs_more_than_there_is_says_so_and_goes_on(tmp_path, monke
     monkeypatch.setattr(host, "available_memory", lambda: available)
     folder = write_folder(tmp_path / "port", ("numpy",))
     result = run(folder, subjects=["numpy"], no_timing=True, listener=Notes())
-    assert result.verdict == "PASS"
+    assert result.verdict == "INCONCLUSIVE"  # the reference alone
     assert any("memory in all processes" in note for note in result.notes) == warned
     assert any("memory in all processes" in note for note in notes) == warned

@@ -161,6 +161,6 @@ def test_training_is_at_the_first_size(xverify, tmp_path):
     (folder / "torch.py").write_text(TORCH)
     options = ("--no-timing", "--batch", "2,1", "--sizes", "seq=8,12", "--task", "forward,train", "--steps", 2)
     done = xverify("run", folder, "--subjects", "torch:eager", *options)
-    assert done.code == 0, done.out
+    assert done.code == 4, done.out  # it is the reference alone
     rows = [(row["task"], row["batch"], row["sizes"].get("seq")) for row in done.result["rows"]]
     assert rows == [("forward", 2, 8), ("forward", 1, 8), ("forward", 1, 12), ("forward", 2, 12), ("train", 2, 8)]

@@ -13,6 +13,7 @@ from xverify.weights import save_file
 from xverify.weights.sharded import INDEX
 
 FAST = ("--subjects", "numpy", "--no-timing", "--quiet")
+ALONE = 4  # the exit code of a run of the reference alone, as these are
 REPORTS = ("html", "markdown", "junit", "csv")
 DEFAULTS = {"html": ".html", "markdown": ".md", "junit": ".xml", "csv": ".csv", "json": ".json", "curve": ".png"}
 

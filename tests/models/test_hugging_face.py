@@ -123,7 +123,7 @@ def test_the_layers_of_a_model_that_build_reads_from_files_are_judged(xverify, t
     (folder / "spec.py").write_text(PRETRAINED_SPEC)
     (folder / "torch.py").write_text(PRETRAINED.replace("FOLDER", repr(str(tmp_path / "checkpoint"))))
     done = xverify("run", folder, "--subjects", "torch:eager", *FLAGS, timeout=600)
-    assert done.code == 0, done.out + done.err
+    assert done.code == 4, done.out + done.err  # it is the reference alone
     assert done.result["reference"]["replay_problem"] == ""
     layers = done.row("torch:eager")["error"]["layers"]
     assert layers["compared"] == layers["known"] > 8

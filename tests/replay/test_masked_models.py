@@ -138,5 +138,5 @@ def loss_of(logits, batch):
     files["torch"] = files["torch"].replace('batch["x"]), batch)', 'batch["x"]), {**batch, "model": model})')
     port = models.write(tmp_path / "port", files)
     done = xverify("run", port, "--task", "train", "--no-timing", "--subjects", "torch:eager")
-    assert done.code == 0, done.out + done.err
+    assert done.code == 4, done.out + done.err  # it is the reference alone
     assert {check["verdict"] for check in done.row("torch:eager")["training"]["checks"]} <= {"IDENTICAL", "EQUAL"}

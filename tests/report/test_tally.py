@@ -8,7 +8,9 @@ from helpers.sampleresults import RESULT
 from xverify.commands._main import EXIT_CODES
 from xverify.report import content
 from xverify.report.notes import tally
+from xverify.results.decoding import Decoding
 from xverify.results.records import INTERRUPTED, Error, Row, overall
+from xverify.results.training import Training
 from xverify.results.verdicts import Outcome
 
 
@@ -32,6 +34,29 @@ def row(verdict=None, status="ok"):
 def test_the_last_line_accounts_for_every_row(rows, outcome, says):
     assert overall(rows) == outcome
     assert tally(rows, "subjects") == says
+
+
+@pytest.mark.parametrize(
+    ("subject", "mode", "changes", "outcome"),
+    [
+        ("torch:eager", "eager", {}, "INCONCLUSIVE"),
+        ("torch:eager batch=3", "eager", {}, "INCONCLUSIVE"),
+        ("torch:eager", "eager", {"error": Error("DIFFERENT", None)}, "FAIL"),
+        ("torch:eager", "eager", {"device": "cuda"}, "PASS"),
+        ("torch:eager", "eager", {"decoding": Decoding(2, 8, 4)}, "PASS"),
+        ("torch:eager", "eager", {"training": Training("SGD", ranks="2 ranks")}, "PASS"),
+        ("torch:script", "script", {}, "PASS"),
+        ("torch-fused:eager", "eager", {}, "PASS"),
+        ("jittor", "eager", {}, "PASS"),
+        ("numpy", "eager", {"status": "not-installed", "error": None}, "ERROR"),
+    ],
+)
+def test_a_run_of_the_reference_alone_is_inconclusive(subject, mode, changes, outcome):
+    one = replace(row("IDENTICAL"), subject=subject, mode=mode, **changes)
+    assert overall([one], reference="torch") == outcome
+    own = replace(row("IDENTICAL"), subject="torch:eager")
+    assert overall([own, one], reference="torch") == outcome
+    assert overall([row("IDENTICAL")]) == "PASS"
 
 
 def test_the_meanings_of_exit_codes_name_the_verdicts_that_lead_to_them():

@@ -138,7 +138,7 @@ def run_parts(
     for index, part in enumerate(parts):
         clock = Clock(whole_clock.share(len(parts) - index))
         run = Run(part.request, part.folder, listener, None, clock=clock, keeper=keeper, inputs=part.inputs)
-        done = _joined(results[-1] if results else None, run.execute(stopped), part.request.strict)
+        done = _joined(results[-1] if results else None, run.execute(stopped), part)
         whole = replace(done, complete=done.complete and part is parts[-1])
         whole = replace(whole, notes=(*whole.notes, *overrun(max_seconds, whole.timeline)))
         results.append(whole)
@@ -151,7 +151,7 @@ def run_parts(
     return results[-1]
 
 
-def _joined(whole: Result | None, done: Result, strict: bool) -> Result:
+def _joined(whole: Result | None, done: Result, part: Part) -> Result:
     """Join the result of the tasks so far, None before the first, with the result of one more task."""
     task, receipts = done.tasks[0], dict(whole.receipts) if whole is not None else {}
     receipts[task] = done.receipt()
@@ -161,7 +161,7 @@ def _joined(whole: Result | None, done: Result, strict: bool) -> Result:
         done,
         tasks=tuple(receipts),
         rows=rows,
-        verdict=overall(rows, strict),
+        verdict=overall(rows, part.request.strict, part.request.reference),
         created=whole.created if whole is not None else done.created,
         timeline={name: sum(each.get(name, 0.0) for each in timelines) for name in timelines[-1]},
         notes=tuple(dict.fromkeys(note for each in receipts.values() for note in each.notes)),

@@ -23,7 +23,7 @@ from ..reference import activations, build, exporting, summary, truth
 from ..reference.build import Prepared, ReferenceProcess
 from ..reference.exporting import Export
 from ..results import file as result_file
-from ..results.records import INTERRUPTED, NOT_JUDGED, NOT_RUN, Host, Result, Speed, WeightsSummary, overall
+from ..results.records import INTERRUPTED, NOT_JUDGED, NOT_RUN, Host, Result, Row, Speed, WeightsSummary, overall, shows
 from ..timing.noise import Seen
 from ..timing.speed import speeds
 from ..verdict import outputs
@@ -141,7 +141,7 @@ class Run:
         return Result(
             model=self.folder.name,
             tasks=(self.request.task,),
-            verdict=overall(rows, self.request.strict),
+            verdict=overall(rows, self.request.strict, self.request.reference),
             rows=rows,
             created=self.created,
             xverify=__version__,
@@ -151,12 +151,26 @@ class Run:
             inputs=summary.inputs(self.request, self.prepared),
             reference=summary.without_found(reference, rows),
             rule=outputs.RULE,
-            notes=(*self.notes, *sizes, *self._notes_of_the_export(), *overrun(self.budget, timeline)),
+            notes=(
+                *self.notes,
+                *self._alone(rows),
+                *sizes,
+                *self._notes_of_the_export(),
+                *overrun(self.budget, timeline),
+            ),
             timeline={**timeline, "unavoidable_seconds": unavoidable},
             item=self.folder.spec.item,
             noise=self.noise.describe(),
             complete=self.complete,
         )
+
+    def _alone(self, rows: Sequence[Row]) -> Iterator[str]:
+        """A sentence where only the reference was run."""
+        if self.complete and rows and all(row.error and not shows(row, self.request.reference) for row in rows):
+            yield (
+                f"only the reference was run, so no port was compared: name another subject as well, such as --subjects "
+                f"{rows[0].subject},onnxruntime (xverify list has them all)"
+            )
 
     def _speeds(self) -> list[Speed | None]:
         return speeds([each.measurements() for each in self.candidates], self.noise.refusal())

@@ -344,10 +344,21 @@ class Result(Shown):
         return cast("dict[str, object]", plain(asdict(self)))
 
 
-def overall(rows: Iterable[Row], strict: bool = False) -> Outcome:
+def shows(row: Row, reference: str) -> bool:
+    """Whether a row shows anything of a port: it has a verdict, and is not the code of the reference, run as the reference runs it.
+
+    A decoder is compared with itself, in every way to compute it, and so are several ranks with one process.
+    """
+    own = (row.subject.partition(":")[0], row.mode, row.device) == (reference, "eager", "cpu")
+    itself = row.decoding is not None or (row.training is not None and bool(row.training.ranks))
+    return row.error is not None and (itself or not own)
+
+
+def overall(rows: Iterable[Row], strict: bool = False, reference: str = "") -> Outcome:
     """The verdict on a whole run. A mismatch outweighs a row that could not run.
 
-    strict: DRIFT fails, too, and a row of which a part was not judged is inconclusive.
+    strict: DRIFT fails, too, and a row of which a part was not judged is inconclusive. reference: of a run, which is inconclusive
+    when no other subject has a verdict; "" where every row is compared with something else.
     """
     rows = list(rows)
     verdicts = [row.error.verdict for row in rows if row.error is not None]
@@ -356,7 +367,8 @@ def overall(rows: Iterable[Row], strict: bool = False) -> Outcome:
     if any(row.status != "ok" for row in rows):
         return Outcome.ERROR
     partly = any(row.error is not None and row.error.judged is not None and row.error.judged < 1 for row in rows)
-    if not verdicts or Verdict.UNTESTED in verdicts or (strict and partly):
+    alone = bool(reference) and not any(shows(row, reference) for row in rows)
+    if not verdicts or alone or Verdict.UNTESTED in verdicts or (strict and partly):
         return Outcome.INCONCLUSIVE
     return Outcome.PASS
 

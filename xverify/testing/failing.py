@@ -13,7 +13,7 @@ from ..reference.subjects import offered
 from ..report.conditions import command
 from ..report.notes import tally
 from ..results.figures import shown_ratio
-from ..results.records import Error, LayerError, Result, Row
+from ..results.records import Error, LayerError, Result, Row, shows
 from ..results.verdicts import Verdict
 from ..verdict import limits
 from ..verdict.limits import OWN_EQUAL
@@ -40,7 +40,7 @@ def failures(result: Result, allow: Sequence[str] = (), named: bool = True) -> s
     told = [line for row in wrong for line in _row(row)]
     if not named and "not-installed" not in allow:
         told += [f"  {says}" for says in _not_covered(result)]
-    if not any(_compares(row, result) for row in result.rows):
+    if not any(shows(row, result.settings.reference) for row in result.rows):
         told.append(
             f"  nothing was compared: no row other than the reference {result.settings.reference} itself has a verdict; "
             "name another subject, or install its framework"
@@ -71,12 +71,6 @@ def _passes(row: Row, result: Result, allow: Sequence[str]) -> bool:
         or (verdict == Verdict.DRIFT and not result.settings.strict)
         or (verdict == Verdict.UNTESTED and verdict in allow)
     )
-
-
-def _compares(row: Row, result: Result) -> bool:
-    """Whether the row shows anything about a port: it has a verdict, and is not the reference itself."""
-    own = (result.settings.reference, "eager")
-    return row.error is not None and (row.subject.partition(":")[0], row.mode) != own
 
 
 def _not_covered(result: Result) -> Iterator[str]:
