@@ -43,6 +43,7 @@ def test_ctrl_c_is_one_line_and_code_3_whenever_it_comes(tmp_path, command, mome
     if command[0] == "check":
         made = [sys.executable, "-m", "xverify", "convert", "mlp", "mlp.onnx"]
         subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    codes = []
     for moment in moments:
         ready, told = os.pipe()
         with subprocess.Popen(
@@ -55,12 +56,14 @@ def test_ctrl_c_is_one_line_and_code_3_whenever_it_comes(tmp_path, command, mome
             time.sleep(moment)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=60)
+        codes.append(process.returncode)
         ended = [line for line in err.splitlines() if line.startswith("xverify: ")]
         assert process.returncode in ((3,) if command[:4] == ENDLESS[:4] else (0, 3)), (moment, out, err)
         if ended or "2 interrupted" not in out:  # a run that has begun ends with its report
             assert ended == ([interrupts.LINE] if process.returncode == 3 else []), (moment, out, err)
         assert "Traceback" not in out + err, (moment, err)
         assert "Exception ignored" not in err, (moment, err)
+    assert codes[0] == interrupts.CODE
 
 
 def test_a_module_that_drops_an_interruption_does_not_lose_it(tmp_path, monkeypatch):
