@@ -43,6 +43,7 @@ class Runtime:
     folder: Path
     asked: list[bool]
     state: tuple = ()
+    keeps: bool = False
 
     @property
     def worker(self):

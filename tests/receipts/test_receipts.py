@@ -244,7 +244,7 @@ def test_a_read_only_place_is_refused(xverify, made, tmp_path):
 def test_an_empty_folder_is_used_and_a_failed_run_leaves_nothing(xverify, made, tmp_path):
     (tmp_path / "empty").mkdir()
     done = xverify("run", made / "port", "--subjects", "numpy", "--no-timing", "--receipt", tmp_path / "empty")
-    assert (done.code, (tmp_path / "empty" / "receipt.json").exists()) == (0, True)
+    assert (done.code, (tmp_path / "empty" / "receipt.json").exists()) == (4, True)
     done = xverify("run", made / "port", "--subjects", "numpi", "--receipt", tmp_path / "new")
     assert (done.code, (tmp_path / "new").exists()) == (2, False)
 

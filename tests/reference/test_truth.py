@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xverify.errors import Failed
-from xverify.messages.reference import Evaluate, FloorsMeasured, ListLayers, NoiseFloors
+from xverify.messages.reference import Evaluate, FloorsMeasured, InputsReach, ListLayers, NoiseFloors, WatchInputs
 from xverify.messages.soundness import Repeat, Repeated
 from xverify.progress import Listener
 from xverify.reference import truth
@@ -35,6 +35,8 @@ class Answers:
             return ("fc",)
         if isinstance(question, Repeat):
             return Repeated("", 0.0, ())
+        if isinstance(question, WatchInputs):
+            return InputsReach()
         if isinstance(question, NoiseFloors):
             self.asked.append(len(npz.OnDisk(Path(question.inputs))["0/x"]))
             if self.asked[-1] == self.refused:

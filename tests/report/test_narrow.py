@@ -69,7 +69,7 @@ def test_a_sentence_of_several_layers_is_told_once():
 def test_a_sentence_of_several_cases_or_subjects_is_told_once():
     tensors = tuple(TensorError(case, "y", undetermined=0.5) for case in (2, 4))
     [says] = detection.undetermined(replace(ROW, error=Error("EQUAL", tensors=tensors)))
-    assert says.startswith("y, cases 2, 4: 50.0% of the values")
+    assert says.startswith("y, cases 2, 4: rounding decides 50.0% of the whole numbers")
     rows = tuple(replace(ROW, subject=name, speed=None, error=Error("DIFFERENT", "fc: is wrong")) for name in "ab")
     text = printed(lambda out: render(replace(RESULT, rows=rows, tasks=("forward",)), out), 200)
     assert text.count("fc: is wrong") == 1

@@ -268,7 +268,7 @@ def test_a_row_shows_what_would_have_been_seen_and_which_values_no_digit_determi
     for local_ratio, told in ((1.0, False), (None, True)):  # decisions are told however few they are
         few = replace(tensor, undetermined=0.001, local_ratio=local_ratio)
         shown = replace(whole, rows=(replace(whole.rows[0], error=replace(error, tensors=(few,)), speed=None),))
-        assert ("0.1% of the values have no digit" in printed(shown)) == told
+        assert ("rounding decides 0.1% of the whole numbers" in printed(shown)) == told
     assert (
         "rounding explains up to 2e-06 of `logits`; a relative error from 2e-05 on in all values, from 3e-05 on in one class, "
         "channel or item, from 0.0002 on in one value would have been seen, but not in `logits[:, 9:13]`; `logits[:, 2]`: zero but "

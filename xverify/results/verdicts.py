@@ -91,7 +91,7 @@ EXIT_CODES = {
     1: "a mismatch: DIFFERENT or INVALID; with --strict, also DRIFT",
     2: "a wrong command line, or an unusable file",
     3: "a subject crashed, could not run, or was interrupted",
-    4: "inconclusive: nothing but the reference was run, or a row is UNTESTED",
+    4: "inconclusive: only the reference was run, or a row is UNTESTED",
 }
 
 

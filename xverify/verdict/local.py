@@ -324,7 +324,9 @@ class _Groups:
         counts, _, errors, noises, sizes = self.sums[index + 1].reshape(5, self.count, axis.length)
         numbers, _, _, total, _ = self.sums[0]
         typical = _medians(self.levels)
-        typical = np.where(typical > 0, typical, total / np.maximum(numbers, 1))[:, None]
+        mean = total / np.maximum(numbers, 1)
+        # In a lower precision, a value may be half a step from where it changes, and its own noise is no sample.
+        typical = np.where((typical > 0) & (self.cap <= CAP), typical, mean)[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             floors = noises / counts + typical / counts + lift[:, None]
             units = np.where(floors > 0, sizes / floors, 0.0)
