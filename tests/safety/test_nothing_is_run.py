@@ -79,7 +79,7 @@ COMMANDS = {
     "run": "run {port} --subjects numpy,honest --no-timing --cases 1 --json r.json",
     "run timed": "run {port} --subjects numpy,honest --warmup 1 --rerun 3 --json r.json",
     "run with a receipt": "run {port} --subjects numpy,honest --no-timing --json r.json --receipt kept",
-    "run in another interpreter": "run {port} --subjects numpy,honest --no-timing --json r.json --python numpy={other} --receipt kept",
+    "run in another interpreter": "run {port} --subjects numpy,honest --no-timing --python numpy={other} --receipt kept",
     "replay": "replay {kept} --no-timing",
     "sweep": "sweep {port} --subjects numpy,honest --no-timing --cases 1",
     "report": "report {result} --html r.html",
