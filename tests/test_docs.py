@@ -102,7 +102,7 @@ def options(of, name):
 
 def sections():
     """Command -> what docs/command-line.md says of it."""
-    parts = re.split(r"^## xverify ([\w-]+)\n", COMMAND_LINE, flags=re.MULTILINE)
+    parts = re.split(r"^## xverify (\w+)\n", COMMAND_LINE, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2]))
 
 

@@ -55,7 +55,6 @@ def test_a_number_beyond_its_limit_is_refused(side, capsys):
         if beyond is None:
             continue
         files = [] if path[0] == "optimizers" else ["mlp", *["new.onnx"] * (path[0] == "convert")]
-        files += ["--from", "torch=a.pt", "--to", "keras"] * (path[0] == "convert-state")
         assert main([*path, *files, option.flag, f"{beyond}"]) == 2
         done = capsys.readouterr()
         assert done.out == ""

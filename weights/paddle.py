@@ -29,8 +29,6 @@ from .canonical import Array, Arrays, Variables
 Axes = tuple[int, ...] | None
 Entry = Mapping[str, tuple[str, Axes]]
 
-SUFFIX = ".pdparams"  # of a file with the state_dict of a model
-
 _SAME: Entry = {"weight": ("weight", None), "bias": ("bias", None)}
 _CELL: Entry = {name: (name, None) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
 

@@ -46,7 +46,7 @@ def open_file(path: Path, trust: bool = False, most: float | None = None) -> OfF
 
     trust: also run code that the file holds. most: see ``room.Room``.
     """
-    records = check_archive(path, most)
+    records = _check_archive(path, most)
     tensors = _state(path, trust, mapped=bool(records))
     if records and not _records(tensors) <= records:
         tensors = _state(path, trust, mapped=False)  # of another byte order, or torch says what is wrong with it
@@ -56,15 +56,12 @@ def open_file(path: Path, trust: bool = False, most: float | None = None) -> OfF
     return OfFile(tensors)
 
 
-def load_stored(path: Path, trust: bool = False, mapped: bool = False) -> Any:
-    """What a file of torch holds. Raises WeightsError for one that could run code.
-
-    mapped: whether its tensors are the file itself, mapped into memory.
-    """
+def _state(path: Path, trust: bool, mapped: bool) -> Variables:
+    """The state_dict of a checkpoint. mapped: whether its tensors are the file itself, mapped into memory."""
     import torch
 
     try:
-        return torch.load(path, map_location="cpu", weights_only=not trust, mmap=mapped)
+        stored = torch.load(path, map_location="cpu", weights_only=not trust, mmap=mapped)
     except pickle.UnpicklingError as error:
         if "weights_only" not in str(error).lower():
             raise
@@ -73,13 +70,6 @@ def load_stored(path: Path, trust: bool = False, mapped: bool = False) -> Any:
             f"{path}: refused, reading it could run any code ({why}); save its state_dict instead, or pass --trust if you "
             "trust its author"
         ) from None
-
-
-def _state(path: Path, trust: bool, mapped: bool) -> Variables:
-    """The state_dict of a checkpoint. mapped: whether its tensors are the file itself, mapped into memory."""
-    import torch
-
-    stored = load_stored(path, trust, mapped)
     if isinstance(stored, torch.nn.Module):
         stored = stored.state_dict()
     if not isinstance(stored, dict):
@@ -111,7 +101,7 @@ def _records(tensors: Mapping[str, Any]) -> set[tuple[int, int]]:
     return {(each.size, zlib.crc32(each)) for each in as_bytes}
 
 
-def check_archive(path: Path, most: float | None) -> set[tuple[int, int]]:
+def _check_archive(path: Path, most: float | None) -> set[tuple[int, int]]:
     """(size, checksum) of the records of an archive in which nothing is compressed; none for another file.
 
     Raises WeightsError for an archive that unpacks to more than there is room for, or that torch would misread.

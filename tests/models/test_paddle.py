@@ -7,13 +7,13 @@ import json
 import shutil
 
 import pytest
+from helpers import apart
 from helpers.portfiles import write
-from helpers.withpaddle import NEEDS_PADDLE, inside
 from test_zoo import SMALL, agree
 
 from xverify.workload.spec import zoo
 
-pytestmark = [pytest.mark.slow, NEEDS_PADDLE]
+pytestmark = [pytest.mark.slow, apart.needs("paddle", "PaddlePaddle")]
 SUBJECTS = ("torch:eager", "paddle", "paddle:static")
 
 
@@ -162,7 +162,7 @@ for name in sorted(paddle.nn.__all__):
     if held and not known & {each.__name__ for each in kind.__mro__}:
         print(name)
 """
-    strange = set(inside(tmp_path, code).split())
+    strange = set(apart.inside("paddle", tmp_path, code).split())
     # Losses that hold weights, which no model of torch has as a layer; a norm that computes its weight from another one; and
     # containers of layers that are known.
     assert strange <= {

@@ -77,8 +77,7 @@ class Command:
 
 def commands() -> dict[str, Command]:
     """All commands by name."""
-    paths = sorted(Path(__file__).parent.glob("[!_]*.py"), key=lambda path: path.stem)
-    return {path.stem: Command(path) for path in paths}
+    return {path.stem: Command(path) for path in sorted(Path(__file__).parent.glob("[!_]*.py"))}
 
 
 class TopParser(Parser):

@@ -12,7 +12,6 @@ from ..workload.losses import Loss
 from ..workload.operations import Operations
 from ..workload.optimizers import Optimizer
 from .capture import TrainingRecorder, recording
-from .checkpoint import Checkpoint
 from .layered import ShowsLayers
 from .runner import Array
 from .structures import only_output
@@ -53,8 +52,6 @@ class Trains(ShowsLayers):
     mixed: ClassVar[tuple[str, ...]] = ()
     # Why ``mixed`` lacks a precision that the framework has a setting for, as a sentence; '' where there is nothing to say.
     not_mixed: ClassVar[str] = ""
-    # How the name of the second file of a training run ends, which holds the weights; "" where one file holds all.
-    checkpoint_beside: ClassVar[str] = ""
     # What the run asks for; ``set_up`` replaces it.
     setup: Setup = Setup()
 
@@ -79,10 +76,6 @@ class Trains(ShowsLayers):
         Raises Unsupported when the framework cannot do that.
         """
         raise Unsupported(f"the adapter of {self.name} does not support training")
-
-    def checkpoint(self) -> Checkpoint:
-        """The file in which the users of the framework keep weights and optimizer state."""
-        raise Unsupported(f"the adapter of {self.name} reads and writes no optimizer state")
 
     def loss(self, outputs: Any, targets: Any) -> Any:
         """The loss of a training step as a native scalar. targets: the last entry of a Batch."""

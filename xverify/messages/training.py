@@ -105,14 +105,6 @@ class SetState(Request[None]):
 
 
 @dataclass(frozen=True)
-class SaveState(Request[TrainingState]):
-    """Write the present state of the model into two array files."""
-
-    weights: str
-    optimizer_state: str
-
-
-@dataclass(frozen=True)
 class Scaling:
     """How a float16 run scales its loss.
 

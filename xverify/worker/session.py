@@ -1,8 +1,8 @@
 """The worker: a process for one framework, one model and one mode (``python -m xverify.worker``).
 
 It needs only numpy and its framework, so it runs under any interpreter that has these. Replays also need greenlet. The handlers of
-the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``checkpoint``,
-``own_step``, ``own_step_reference``, ``decoding``, ``files``, ``graph``, ``pieces``, ``conversion`` and ``weight_files``.
+the requests are in ``building``, ``timing``, ``soundness``, ``reference``, ``training``, ``training_reference``, ``own_step``,
+``own_step_reference``, ``decoding``, ``files``, ``graph``, ``pieces``, ``conversion`` and ``weight_files``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from ..errors import Failed, NoModel, SubjectError, XverifyError, first_line, fu
 from ..messages import Stop, codec, lifeline
 from ..messages.codec import Hello, MessageError, Refusal, ReplyType, Request
 from .building import Building
-from .checkpoint import CheckpointWork
 from .conversion import ConversionWork
 from .decoding import DecodingWork
 from .files import FileWork
@@ -56,7 +55,6 @@ class Session:
             Soundness(self.state),
             self.training,
             TrainingReference(self.state),
-            CheckpointWork(self.training),
             OwnStepSession(self.state),
             OwnStepReference(self.state),
             WeightFileWork(self.state),

@@ -169,10 +169,6 @@ class TrainingSession(Group):
         """Set weights, running statistics and optimizer state."""
         self.set(request.state)
 
-    def save_state(self, request: messages.SaveState) -> TrainingState:
-        """Save the present state."""
-        return self._save(request.weights, request.optimizer_state)
-
     def step(self, request: messages.TrainingStep) -> StepTaken:
         """Compute the gradients, and make one step with the timed callable; both in the same mode and from the same state."""
         state = self.state
@@ -191,7 +187,7 @@ class TrainingSession(Group):
             path = rank_file(request.path, rank)
             path.unlink(missing_ok=True)  # a process that has mapped the file of the previous step keeps its content
             with state.framework.of_rank(rank):
-                npz.save_file({**arrays, **self.after_step()}, path)
+                npz.save_file({**arrays, **self._after_step()}, path)
         sparse = tuple(state.canonical_names[name] for name in self.learner.sparse)
         scaling = scaled_steps(self, request) if request.scaling and self.learner.optimizer.recipe.scales else None
         return StepTaken(loss, step_loss, sparse, self._master(), scaling)
@@ -226,7 +222,7 @@ class TrainingSession(Group):
         arrays = npz.load_file(Path(request.gradients))
         self.learner.apply({name: arrays[state.canonical_names[name]] for name in self.learner.names})
         state.runner.wait(())
-        npz.save_file(self.after_step(), Path(request.path))
+        npz.save_file(self._after_step(), Path(request.path))
 
     def plant_mistake(self, request: messages.PlantMistake) -> None:
         """Make the training faulty permanently."""
@@ -350,7 +346,7 @@ class TrainingSession(Group):
         npz.save_file(found, Path(optimizer_state))
         return TrainingState(weights, optimizer_state, steps)
 
-    def after_step(self) -> dict[str, Array]:
+    def _after_step(self) -> dict[str, Array]:
         """The present weights and optimizer state: "weight/name", "state/name/index", and "axes/name" (Training.factored)."""
         _, optimizer_state = self._optimizer_state()
         arrays = {f"weight/{name}": array for name, array in self.weights_now().items()}

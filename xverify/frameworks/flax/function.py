@@ -24,9 +24,6 @@ class Pure(Function):
         self.parts = [part for each in self.trained for part in each.parts]
         self.others = [part for each in named for part in each.parts if not isinstance(part.variable, nnx.Param)]
 
-    def other_paths(self) -> list[tuple[str, ...]]:
-        return [tuple(part.path.split(".")) for part in self.others]
-
     def present(self) -> tuple[list[Any], list[Any]]:
         return [part.variable[...] for part in self.parts], [part.variable[...] for part in self.others]
 

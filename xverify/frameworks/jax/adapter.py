@@ -105,9 +105,6 @@ class Pure(Function):
         self.model, self.names = model, list(model.weights)
         self.trained = [NamedWeight(name, (Part(name, None),)) for name in self.names]
 
-    def trained_paths(self) -> list[tuple[str, ...]]:
-        return [(name,) for name in self.names]  # the model's parameters are one dictionary
-
     def present(self) -> tuple[list[Any], list[Any]]:
         return [self.model.weights[name] for name in self.names], []
 

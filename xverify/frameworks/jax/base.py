@@ -12,7 +12,6 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder, TrainingRecorder, recording
-from xverify.framework.checkpoint import Checkpoint
 from xverify.framework.own_state import Slot
 from xverify.framework.structures import leaves, without_classes
 from xverify.framework.training import Batch, Training
@@ -139,11 +138,6 @@ class Jax(Framework):
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         wrap = self.jax.jit if mode == "jit" else None
         return learner(self.pure(model), self.fused_parameters(model), wrap, optimizer, match, self.loss)
-
-    def checkpoint(self) -> Checkpoint:
-        from xverify.frameworks.jax.checkpoint import OptaxCheckpoint
-
-        return OptaxCheckpoint()
 
     def cross_entropy(self, logits: Any, target: Any) -> Any:
         return cross_entropy(logits, target)

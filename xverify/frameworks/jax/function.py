@@ -42,14 +42,6 @@ class Function:
         """Set the variables of the model. The arguments are what ``present`` returns."""
         raise NotImplementedError
 
-    def trained_paths(self) -> list[tuple[str, ...]]:
-        """The path of every variable that is trained, in the tree of the model's parameters; in the order of ``present``."""
-        return [tuple(part.path.split(".")) for each in self.trained for part in each.parts]
-
-    def other_paths(self) -> list[tuple[str, ...]]:
-        """The same of the other variables."""
-        return []
-
     def by_name(self, values: Sequence[Any]) -> dict[str, Array]:
         """Canonical name -> canonical array, for arrays of the variables that are trained. values: in the order of ``present``."""
         each = iter(values)

@@ -97,14 +97,14 @@ class Optax(Steps):
     def observed(self, parts: Sequence[Sequence[Any]], state: Any, trained: Sequence[Any]) -> Seen:
         recorded = copy(self)
         recorded.transformation = transformation(self.optimizer, self.settings, recorded=True)
-        steps = next(fields_of(state, "count"), 0)
+        steps = next(_fields_of(state, "count"), 0)
         _, after = recorded.apply(parts, recorded.resume(trained, steps, self.read(state)), trained)
-        accumulated, clipped = fields_of(after, "recorded")
+        accumulated, clipped = _fields_of(after, "recorded")
         rates = [rate(steps) if callable(rate) else rate for rate in map(learning_rate, self.settings)]
         return Seen(accumulated, clipped, rates)
 
     def read(self, state: Any) -> list[list[Any]]:
-        fields = [self._merged(list(fields_of(state, name))) for name in self.fields]
+        fields = [self._merged(list(_fields_of(state, name))) for name in self.fields]
         fields = self._scaled(fields, lambda array, scale: array / scale)
         return fields if self.axes is None else self.axes.whole(fields)
 
@@ -127,13 +127,10 @@ class Optax(Steps):
 
     def resume(self, trained: Sequence[Any], steps: int, fields: Sequence[Sequence[Any]]) -> Any:
         fields = self._scaled(fields, lambda array, scale: array * scale)
-        return self.filled(trained, steps, fields if self.axes is None else self.axes.kept(fields))
-
-    def filled(self, trained: Sequence[Any], steps: int, fields: Sequence[Sequence[Any]]) -> Any:
-        """A state after this number of steps. fields: as optax keeps them, which differs from ``resume`` for adafactor."""
         import jax.numpy as jnp
 
         count = jnp.asarray(steps, "int32")
+        fields = fields if self.axes is None else self.axes.kept(fields)
         values = {name: list(arrays) for name, arrays in zip(self.fields, fields)}
         return self._replaced(self.begin(trained), {"count": count, "gradient_step": count, **values})
 
@@ -165,13 +162,13 @@ def _variants(o: Optimizer) -> tuple[str, ...]:
     return formula + ("clip eps",) * (recipe.clip_norm is not None) + ("late one-cycle",) * late
 
 
-def fields_of(state: Any, name: str) -> Iterator[Any]:
+def _fields_of(state: Any, name: str) -> Iterator[Any]:
     """Every field of this name in optax's states, which are nested, in order."""
     if name in getattr(state, "_fields", ()):
         yield getattr(state, name)
     elif isinstance(state, (tuple, dict)):
         for each in state.values() if isinstance(state, dict) else state:
-            yield from fields_of(each, name)
+            yield from _fields_of(each, name)
 
 
 class Equivalent(Steps):

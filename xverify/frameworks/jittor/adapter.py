@@ -18,7 +18,6 @@ import numpy as np
 
 from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Framework, Source
-from xverify.framework.checkpoint import Checkpoint
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
 from xverify.framework.structures import leaves
@@ -156,11 +155,6 @@ class Adapter(Framework):
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         self.matched = match
         return Learner(self, model, batch, optimizer, match)
-
-    def checkpoint(self) -> Checkpoint:
-        from xverify.frameworks.jittor.checkpoint import JittorCheckpoint
-
-        return JittorCheckpoint()
 
     @property
     def steps_block(self) -> bool:

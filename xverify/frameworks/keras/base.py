@@ -17,7 +17,6 @@ import numpy as np
 from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import lower_dtype
-from xverify.framework.checkpoint import Checkpoint
 from xverify.framework.generators import Noted
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.structures import map_leaves
@@ -253,11 +252,6 @@ class Keras(Framework):
         from keras import ops
 
         return ops.cast(self.dense(gradient), "float32") / self.setup.loss_scale
-
-    def checkpoint(self) -> Checkpoint:
-        from xverify.frameworks.keras.checkpoint import KerasCheckpoint
-
-        return KerasCheckpoint()
 
     def loss(self, outputs: Any, targets: Any) -> Any:
         """Outputs in a lower precision become float32 first, as in the losses of Keras."""

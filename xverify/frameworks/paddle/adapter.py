@@ -12,7 +12,6 @@ import numpy as np
 from xverify.errors import Unsupported
 from xverify.framework.adapter import Array, Framework, Source
 from xverify.framework.capture import Recorder
-from xverify.framework.checkpoint import Checkpoint
 from xverify.framework.own_state import Slot, StoredWeight
 from xverify.framework.own_step import Step
 from xverify.framework.training import BackwardPass, Batch, Training
@@ -42,7 +41,6 @@ class Adapter(Framework):
     implicit_mode = "eager"
     trains = True
     takes_recipe = True
-    checkpoint_beside = weights.SUFFIX
     blocking = True
 
     def __init__(self, threads: int, device: str) -> None:
@@ -133,11 +131,6 @@ class Adapter(Framework):
 
     def training(self, model: Any, mode: str, batch: Batch, optimizer: Optimizer, match: bool) -> Training:
         return Learner(self, model, mode, batch, optimizer, match)
-
-    def checkpoint(self) -> Checkpoint:
-        from xverify.frameworks.paddle.checkpoint import PaddleCheckpoint
-
-        return PaddleCheckpoint()
 
     def own_step(self, step: Step, mode: str) -> Step:
         if mode != "eager":

@@ -12,7 +12,6 @@ import numpy as np
 from xverify.errors import Failed, Unsupported
 from xverify.framework.adapter import Activations, Array, Framework, Names, OpenAxes, Source
 from xverify.framework.capture import Recorder, TrainingRecorder
-from xverify.framework.checkpoint import Checkpoint
 from xverify.framework.decoding import Decoder
 from xverify.framework.generators import Noted
 from xverify.framework.outline import Outlined
@@ -273,11 +272,6 @@ class Adapter(TrainsOnTorch, Framework):
         from xverify.frameworks.torch.decoder_export import export_decoder
 
         return export_decoder(self, model, inputs, names, path, with_weights)
-
-    def checkpoint(self) -> Checkpoint:
-        from xverify.frameworks.torch.checkpoint import TorchCheckpoint
-
-        return TorchCheckpoint()
 
     def own_step(self, step: Any, mode: str) -> Step:
         if mode != "eager":
