@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,6 @@ OPTIMIZERS = [
     optimizer("adamw"),
     optimizer("rmsprop"),
     optimizer("rmsprop", weight_decay=0.01),
-    replace(optimizer("rmsprop"), momentum=0.9),
-    replace(optimizer("rmsprop"), momentum=0.9, centered=True),
     optimizer("adagrad"),
     optimizer("adagrad", weight_decay=0.01),
     optimizer("lion"),

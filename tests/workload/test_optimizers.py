@@ -36,9 +36,7 @@ def test_the_formula_is_torchs(settings):
         ),
         "adam": lambda o: torch.optim.Adam([parameter], o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay),
         "adamw": lambda o: torch.optim.AdamW([parameter], o.lr, (o.beta1, o.beta2), o.eps, o.weight_decay),
-        "rmsprop": lambda o: torch.optim.RMSprop(
-            [parameter], o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered
-        ),
+        "rmsprop": lambda o: torch.optim.RMSprop([parameter], o.lr, o.alpha, o.eps, o.weight_decay),
         "adagrad": lambda o: torch.optim.Adagrad([parameter], o.lr, weight_decay=o.weight_decay),
         "lion": lambda o: Lion([parameter], o),
         "adafactor": lambda o: own_adafactor([parameter], o),

@@ -25,7 +25,7 @@ STATE_NAMES = {
     "sgd": ("momentum",),
     "adam": ("mean", "square"),
     "adamw": ("mean", "square"),
-    "rmsprop": ("square", "mean", "momentum"),  # the last two only when it is centered, and with momentum
+    "rmsprop": ("square",),
     "adagrad": ("sum",),
     "lion": ("momentum",),
     "adafactor": ("row", "column", "square"),
@@ -52,10 +52,10 @@ class Optimizer:
 
     name: a key of STATE_NAMES.
     lr: learning rate.
-    momentum: used by sgd and rmsprop alone. nesterov: used by sgd alone.
+    momentum, nesterov: used by sgd alone.
     beta1, beta2: used by adam, adamw and lion alone.
     eps: used by all optimizers except sgd and lion.
-    alpha, centered: used by rmsprop alone.
+    alpha: used by rmsprop alone.
     eps2, threshold, beta2_decay: used by adafactor alone: the smallest size of a weight that scales its step, the rms to which a
         step is clipped, and the power of the number of the step that weighs its gradient.
     variants: formula variants, keys of VARIANTS; () is torch's own formula. Those of a framework's own facilities for the recipe
@@ -72,7 +72,6 @@ class Optimizer:
     beta2: float = 0.999
     eps: float = 1e-8
     alpha: float = 0.99
-    centered: bool = False
     eps2: float = 1e-3
     threshold: float = 1.0
     beta2_decay: float = -0.8
@@ -82,10 +81,9 @@ class Optimizer:
     @property
     def state_names(self) -> tuple[str, ...]:
         """The names of the arrays of state of a parameter; SGD without momentum keeps none."""
-        left = {"momentum"} if self.name in ("sgd", "rmsprop") and not self.momentum else set()
-        left |= {"mean"} if self.name == "rmsprop" and not self.centered else set()
-        names = tuple(each for each in STATE_NAMES[self.name] if each not in left)
-        return (*names, "largest") if self.recipe.amsgrad else names
+        if self.name == "sgd" and not self.momentum:
+            return ()
+        return (*STATE_NAMES[self.name], "largest") if self.recipe.amsgrad else STATE_NAMES[self.name]
 
     def groups(self, names: Iterable[str]) -> dict[tuple[float, float], list[str]]:
         """(learning rate, weight decay) -> the parameters that have both, of these."""
@@ -97,8 +95,7 @@ class Optimizer:
 
     def keys(self, names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         """A framework's names of the state, in the order of ``state_names``. names: of all that each optimizer may keep."""
-        own = dict(zip((*STATE_NAMES[self.name], "largest"), names[self.name]))
-        return tuple(own[each] for each in self.state_names)
+        return names[self.name][: len(self.state_names)]
 
     @property
     def plain(self) -> Optimizer:
@@ -122,8 +119,7 @@ class Optimizer:
         if self.name == "lion":
             parts.append(f"betas {self.beta1:g} and {self.beta2:g}")
         if self.name == "rmsprop":
-            momentum = f", momentum {self.momentum:g}" if self.momentum else ""
-            parts.append(f"alpha {self.alpha:g}, eps {self.eps:g}{momentum}{', centered' * self.centered}")
+            parts.append(f"alpha {self.alpha:g}, eps {self.eps:g}")
         if self.name == "adagrad":
             parts.append(f"eps {self.eps:g}")
         if self.name == "adafactor":
@@ -223,7 +219,8 @@ def update(
         total = optimizer_state[0] + g * g
         return w - o.lr * (g / _root(o, total, ops)), [total]
     if o.name == "rmsprop":
-        return _rmsprop(o, w, g, optimizer_state, ops)
+        square = o.alpha * optimizer_state[0] + (1 - o.alpha) * (g * g)
+        return w - o.lr * (g / _root(o, square, ops)), [square]
     return _adam(o, w, g, optimizer_state, powers or (o.beta1**step, o.beta2**step), ops)
 
 
@@ -246,21 +243,6 @@ def update_sum(
 def _root(o: Optimizer, square: Tensor, ops: Operations) -> Tensor:
     """What rmsprop and adagrad divide a gradient by. square: its mean square, or the sum of its squares."""
     return ops.sqrt(square + o.eps) if "eps-inside" in o.variants else ops.sqrt(square) + o.eps
-
-
-def _rmsprop(
-    o: Optimizer, w: Tensor, g: Tensor, optimizer_state: Sequence[Tensor], ops: Operations
-) -> tuple[Tensor, list[Tensor]]:
-    """A step of RMSprop after the weight decay. The arguments are those of ``update``."""
-    state = dict(zip(o.state_names, optimizer_state))
-    square = state["square"] = o.alpha * state["square"] + (1 - o.alpha) * (g * g)
-    if o.centered:
-        mean = state["mean"] = o.alpha * state["mean"] + (1 - o.alpha) * g
-        square = square - mean * mean
-    change = g / _root(o, square, ops)
-    if o.momentum:
-        change = state["momentum"] = o.momentum * state["momentum"] + change
-    return w - o.lr * change, [state[name] for name in o.state_names]
 
 
 def _adam(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -66,11 +66,7 @@ class Optax(Steps):
     # Optimizer -> fields of optax's states that hold what Optimizer.state_names names, in the same order.
     ADAM = ("mu", "nu", "nu_max")
     STATE_NAMES = {"sgd": ("trace",), "adam": ADAM, "adamw": ADAM, "lion": ("mu",)}
-    STATE_NAMES |= {
-        "rmsprop": ("nu", "mu", "trace"),
-        "adagrad": ("sum_of_squares",),
-        "adafactor": ("v_row", "v_col", "v"),
-    }
+    STATE_NAMES |= {"rmsprop": ("nu",), "adagrad": ("sum_of_squares",), "adafactor": ("v_row", "v_col", "v")}
 
     def __init__(self, o: Optimizer, weights: Sequence[NamedWeight], axes: Axes | None = None) -> None:
         import optax
@@ -105,20 +101,7 @@ class Optax(Steps):
 
     def read(self, state: Any) -> list[list[Any]]:
         fields = [self._merged(list(_fields_of(state, name))) for name in self.fields]
-        fields = self._scaled(fields, lambda array, scale: array / scale)
         return fields if self.axes is None else self.axes.whole(fields)
-
-    def _scaled(self, fields: Sequence[Sequence[Any]], scaled: Callable[[Any, float], Any]) -> list[Any]:
-        """The fields with a scaled momentum of RMSprop: that of optax adds up changes of the weight, and torch's does not.
-
-        scaled: multiplies or divides an array by its scale.
-        """
-        if self.optimizer.name != "rmsprop":
-            return list(fields)
-        return [
-            [scaled(array, -own.lr) for array, own in zip(arrays, self.settings)] if name == "trace" else arrays
-            for name, arrays in zip(self.fields, fields)
-        ]
 
     def _merged(self, groups: Sequence[Sequence[Any]]) -> list[Any]:
         """One array for each variable. groups: the arrays of each group of variables, with masks in the places of the others."""
@@ -126,7 +109,6 @@ class Optax(Steps):
         return [next(each for each in places if not isinstance(each, mask)) for places in zip(*groups)]
 
     def resume(self, trained: Sequence[Any], steps: int, fields: Sequence[Sequence[Any]]) -> Any:
-        fields = self._scaled(fields, lambda array, scale: array * scale)
         import jax.numpy as jnp
 
         count = jnp.asarray(steps, "int32")

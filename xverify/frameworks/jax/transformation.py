@@ -49,7 +49,7 @@ def _own_optimizer(o: Optimizer, rate: Any) -> Any:
     if o.name == "sgd":
         own = optax.sgd(rate, o.momentum or None, o.nesterov)
     elif o.name == "rmsprop":
-        own = optax.rmsprop(rate, o.alpha, o.eps, centered=o.centered, momentum=o.momentum or None)
+        own = optax.rmsprop(rate, o.alpha, o.eps)
     elif o.name == "adagrad":
         own = optax.adagrad(rate, 0.0, o.eps)
     else:

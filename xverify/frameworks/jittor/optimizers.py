@@ -58,7 +58,5 @@ def _lacks(o: Optimizer) -> dict[str, bool]:
         "Jittor has no moving average of weights": recipe.average is not None,
         f"jittor.optim clips the norm of all gradients only: {CLIPS[how]} cannot be limited": how != "clip_norm",
         "jittor.optim has no AMSGrad": recipe.amsgrad,
-        "jittor.optim.RMSprop has no momentum, and is not centered": o.name == "rmsprop"
-        and bool(o.momentum or o.centered),
         f"jittor.optim has no {o.name.capitalize()}": o.name in ("adagrad", "lion", "adafactor"),
     }

@@ -25,11 +25,7 @@ class Learner(EagerLearner):
     # Optimizer -> lists of Jittor's parameter group that hold what Optimizer.state_names names, in the same order.
     ADAM = ("m", "values", "largest")
     STATE_NAMES = {"sgd": ("values",), "adam": ADAM, "adamw": ADAM, "lion": ("values",)}
-    STATE_NAMES |= {
-        "rmsprop": ("values", "m", "momenta"),
-        "adagrad": ("values",),
-        "adafactor": ("row", "column", "square"),
-    }
+    STATE_NAMES |= {"rmsprop": ("values",), "adagrad": ("values",), "adafactor": ("row", "column", "square")}
 
     def __init__(self, framework: Framework, model: Any, batch: Batch, optimizer: Optimizer, match: bool) -> None:
         import jittor

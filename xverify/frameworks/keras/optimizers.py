@@ -82,7 +82,7 @@ def _formula(o: Optimizer, rate: Any, **more: Any) -> tuple[Optimizer, Any]:
         made = optimizers.SGD(rate, float(o.momentum), o.nesterov, weight_decay=decay, **more)
         return replace(o, variants=decoupled), made
     if o.name == "rmsprop":
-        made = optimizers.RMSprop(rate, o.alpha, o.momentum, o.eps, o.centered, weight_decay=decay, **more)
+        made = optimizers.RMSprop(rate, o.alpha, epsilon=o.eps, weight_decay=decay, **more)
         return replace(o, variants=("eps-inside", *decoupled)), made
     if o.name == "adagrad":
         made = optimizers.Adagrad(rate, 0.0, o.eps, weight_decay=decay, **more)

@@ -32,7 +32,7 @@ class Learner(Training):
         "sgd": ("momentums",),
         "adam": ("_momentums", "_velocities", "_velocity_hats"),
         "adamw": ("_momentums", "_velocities", "_velocity_hats"),
-        "rmsprop": ("_velocities", "_average_gradients", "_momentums"),
+        "rmsprop": ("_velocities",),
         "adagrad": ("_accumulators",),
         "lion": ("_momentums",),
         "adafactor": ("_r", "_c", "_v"),
@@ -230,9 +230,9 @@ class Learner(Training):
     # -- the state ----------------------------------------------------------------------------------------------------
 
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
-        scales = self._scales
+        scale = self._scale
         arrays = [
-            [np.array(self.framework.to_numpy(each.value, None)) / scale for each, scale in zip(variables, scales)]
+            [np.array(self.framework.to_numpy(each.value, None)) / scale for each in variables]
             for variables in map(self._state_variables, range(len(self.variables)))
         ]
         count = range(len(self.optimizer.state_names))
@@ -244,7 +244,8 @@ class Learner(Training):
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
         self.optim._iterations.assign(steps * self.counted)
-        for index, scale in enumerate(self._scales):
+        scale = self._scale
+        for index in range(len(self.optimizer.state_names)):
             scaled = {each.name: state[each.name][index] * scale for each in self.trainable}
             for variable, array in weights.native(self.trainable, scaled):
                 self._state_variables(self.places[id(variable)])[index].assign(array)
@@ -258,19 +259,13 @@ class Learner(Training):
         return [getattr(self.optim, name)[index] for name in self.optimizer.keys(self.STATE_NAMES)]
 
     @property
-    def _scales(self) -> list[np.float32]:
-        """Each array of Keras' state divided by torch's.
-
-        Keras' momentum adds up changes of the weight, for SGD with their sign, so it depends on the last learning rate.
-        """
-        names = self.optimizer.state_names
-        if self.match or "momentum" not in names or self.optimizer.name not in ("sgd", "rmsprop"):
-            return [np.float32(1)] * len(names)
+    def _scale(self) -> np.float32:
+        """Keras' state divided by torch's: Keras' SGD adds up -(learning rate) x gradient, so it depends on the last rate."""
+        if self.match or self.optimizer.name != "sgd":
+            return np.float32(1)
         updates, parts = whole(self.optim._iterations) // self.counted, self.counted
         last = self.recipe.factor(max(0, updates - 1) * parts + parts - 1)
-        rate = self.optimizer.lr * (last or 1.0)
-        scale = -rate if self.optimizer.name == "sgd" else rate
-        return [np.float32(scale if name == "momentum" else 1) for name in names]
+        return np.float32(-self.optimizer.lr * (last or 1.0))
 
     def averages(self) -> dict[str, Array]:
         return self._arrays(self.average) if self.average else {}

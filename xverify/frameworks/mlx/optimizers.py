@@ -144,8 +144,6 @@ def check(o: Optimizer) -> None:
         says = "the means of MLX's Adafactor are taken over other axes of kernels, and its weight decay is scaled"
     elif recipe.amsgrad:
         says = "MLX's Adam has no AMSGrad"
-    elif o.name == "rmsprop" and (o.momentum or o.centered):
-        says = "MLX's RMSprop has no momentum, and is not centered"
     elif o.name not in DECAYS and (o.weight_decay or any(group.weight_decay for group in recipe.groups)):
         says = f"mlx.optimizers has no weight decay for {o.name}"
     elif recipe.clip_value is not None or recipe.clip_each is not None:

@@ -20,7 +20,7 @@ STATE_NAMES = {
     "sgd": ("velocity",),
     "adam": ("moment1", "moment2", "moment2_max"),
     "adamw": ("moment1", "moment2", "moment2_max"),
-    "rmsprop": ("mean_square", "mean_grad", "momentum"),
+    "rmsprop": ("mean_square",),
     "adagrad": ("moment",),
     "lion": ("momentum",),
     "adafactor": ("row", "column", "square"),
@@ -55,7 +55,7 @@ def _formula(o: Optimizer, rate: Any, **more: Any) -> Any:
     if o.name == "adam":
         return optim.Adam(rate, **more)
     if o.name == "rmsprop":
-        return optim.RMSProp(rate, rho=o.alpha, epsilon=o.eps, momentum=o.momentum, centered=o.centered, **more)
+        return optim.RMSProp(rate, rho=o.alpha, epsilon=o.eps, **more)
     if o.name == "adagrad":
         return optim.Adagrad(rate, o.eps, **more)
     if o.momentum:

@@ -192,25 +192,16 @@ class Learner(EagerLearner):
     def optimizer_state(self) -> tuple[int, dict[str, list[Array]]]:
         keys = self.optimizer.keys(STATE_NAMES)
         state = {
-            each.name: [
-                gathered(each, [self.optim._get_accumulator(key, part) for part in each.parts])
-                / self._scale(key, each.parts[0])
-                for key in keys
-            ]
+            each.name: [gathered(each, [self.optim._get_accumulator(key, part) for part in each.parts]) for key in keys]
             for each in self.weights
         }
         return self.steps, state
-
-    def _scale(self, key: str, part: Any) -> np.float32:
-        """An array of Paddle's state divided by torch's: its momentum of RMSProp adds up (learning rate) x change."""
-        scaled = not self.match and self.optimizer.name == "rmsprop" and key == "momentum"
-        return np.float32(self.settings[id(part)].lr or 1.0) if scaled else np.float32(1)
 
     def set_optimizer_state(self, steps: int, state: Mapping[str, Sequence[Array]]) -> None:
         self.steps = steps
         for index, key in enumerate(self.optimizer.keys(STATE_NAMES)):
             for part, array in self._native({name: arrays[index] for name, arrays in state.items()}):
-                self.optim._get_accumulator(key, part).set_value(array * self._scale(key, part))
+                self.optim._get_accumulator(key, part).set_value(array)
         if isinstance(self.optim, Equivalent):
             self.optim.steps = steps
         elif self.optimizer.name in ("adam", "adamw"):

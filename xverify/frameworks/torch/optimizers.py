@@ -20,7 +20,7 @@ def torch_optimizer(o: Optimizer, groups: list[ParameterGroup]) -> Any:
     if o.name == "sgd":
         return optim.SGD(groups, o.lr, o.momentum, weight_decay=o.weight_decay, nesterov=o.nesterov)
     if o.name == "rmsprop":
-        return optim.RMSprop(groups, o.lr, o.alpha, o.eps, o.weight_decay, o.momentum, o.centered)
+        return optim.RMSprop(groups, o.lr, o.alpha, o.eps, o.weight_decay)
     if o.name == "adagrad":
         return optim.Adagrad(groups, o.lr, weight_decay=o.weight_decay, eps=o.eps)
     if o.name == "lion":

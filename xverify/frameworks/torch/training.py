@@ -44,7 +44,7 @@ class Learner(EagerLearner):
         "sgd": ("momentum_buffer",),
         "adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
         "adamw": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
-        "rmsprop": ("square_avg", "grad_avg", "momentum_buffer"),
+        "rmsprop": ("square_avg",),
         "adagrad": ("sum",),
         "lion": ("momentum",),
         "adafactor": ("row_var", "col_var", "variance"),
