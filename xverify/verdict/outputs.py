@@ -157,6 +157,7 @@ def _over_cases(
 ) -> Iterator[TensorError]:
     """The errors, each with what the indices of its output show in all input cases together.
 
+    The ratio of an index counts in the input case whose own groups differ most, so that it is not taken for that of every case.
     found: the error of each output in each case, and its groups; None where it has none. whole_limit, cap: see ``indices.shown``.
     """
     parts: dict[str, list[Indices]] = {}
@@ -164,11 +165,17 @@ def _over_cases(
         of_cases = [each for each in groups.indices if each.axis] if groups is not None else []
         parts.setdefault(tensor.output, []).extend(of_cases)
     of_output = {name: shown(each, whole_limit, cap) for name, each in parts.items()}
+    largest: dict[str, tuple[float, int]] = {}  # of each output: the largest ratio of a case by itself, and the case
+    for tensor, groups in found:
+        if groups is not None:
+            largest[tensor.output] = max(largest.get(tensor.output, (-1.0, 0)), (groups.ratio, tensor.case))
     for tensor, groups in found:
         if groups is None:
             yield tensor
             continue
         every = of_output[tensor.output]
+        if largest[tensor.output][1] != tensor.case:
+            every = replace(every, ratio=0.0, at="")
         items = shown([each for each in groups.indices if not each.axis], whole_limit, cap)
         worst = max((groups.shown, every), key=lambda each: each.ratio)
         ratio = max(groups.ratio, every.ratio)
