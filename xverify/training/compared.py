@@ -58,7 +58,7 @@ class Compared:
     @classmethod
     def of(cls, residual: Array, exact: Array, noise: Array) -> Compared:
         """Compare an array. residual: its difference from the exact one. noise: the rms of the noise of every value."""
-        return cls(rms(residual), rms(noise), rms(exact), exact.size, local(exact, residual, noise))
+        return cls(rms(residual), rms(noise), rms(exact), exact.size, local(exact, residual, noise, certain=True))
 
     @property
     def ratio(self) -> float:

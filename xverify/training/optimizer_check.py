@@ -115,7 +115,7 @@ def judge(
 def _share(change: Array, floor: Array) -> float:
     """Noise floor / size in the median group of the changes of a weight. floor: mean square of the noise of each."""
     noise = np.sqrt(floor)
-    groups = local(change, np.zeros_like(change), noise)
+    groups = local(change, np.zeros_like(change), noise, certain=True)
     if groups.determined < groups.undetermined:
         return math.inf
     return groups.floor_share or share_of(rms(noise), rms(change))

@@ -70,7 +70,7 @@ class Local:
         return self.undetermined / max(1, self.determined + self.undetermined)
 
 
-def local(exact: Array, residual: Array, noise: Array) -> Local:
+def local(exact: Array, residual: Array, noise: Array, certain: bool = False) -> Local:
     """Compare a residual with the noise of every value, in groups.
 
     exact, residual, noise: arrays of one shape. The noise is the rms of every value; infinity or NaN where it is not known. Values
@@ -82,7 +82,7 @@ def local(exact: Array, residual: Array, noise: Array) -> Local:
         part = slice(int(places[0]), int(places[-1]) + 1)
         return flat[0][part], flat[1][part]
 
-    return local_of(exact, compared)
+    return local_of(exact, compared, certain=certain)
 
 
 def local_of(
@@ -93,6 +93,7 @@ def local_of(
     cap: float = CAP,
     whole_limit: float = EQUAL_RHO,
     cases: int = 1,
+    certain: bool = False,
 ) -> Local:
     """The same where residual and noise are computed when they are needed.
 
@@ -102,6 +103,8 @@ def local_of(
     cap: the largest detection limit of what counts as judged.
     whole_limit: the largest ratio of all values that is EQUAL.
     cases: so many input cases have values of the same indices.
+    certain: whether only groups accuse whose own detection limit is below the cap: the noise of a training step has no certain
+        size where it is larger.
     """
     if not exact.size:
         return Local()
@@ -120,7 +123,7 @@ def local_of(
         if axis.length <= flat.size * (cases if axis.number else 1) // LEAST_INDEX
         and axis.length * len(rows.decades) <= MOST_SUMS
     ]
-    groups = _Groups(rows, used, cap, whole_limit)
+    groups = _Groups(rows, used, cap, whole_limit, certain)
     for start in range(0, flat.size, PART):
         values = flat[start : start + PART].astype(np.float64, copy=False)
         places = np.arange(start, start + values.size) * step
@@ -236,11 +239,11 @@ class Axis:
 class _Groups:
     """Sums of squares by group, each in units of the size of its decade, so that no square over- or underflows.
 
-    cap, whole_limit: see ``local_of``.
+    cap, whole_limit, certain: see ``local_of``.
     """
 
-    def __init__(self, rows: Rows, axes: Sequence[Axis], cap: float, whole_limit: float) -> None:
-        self.rows, self.axes, self.cap, self.whole_limit = rows, axes, cap, whole_limit
+    def __init__(self, rows: Rows, axes: Sequence[Axis], cap: float, whole_limit: float, certain: bool) -> None:
+        self.rows, self.axes, self.cap, self.whole_limit, self.certain = rows, axes, cap, whole_limit, certain
         self.count = len(self.rows.decades)
         self.scale = 10.0 ** -np.clip(self.rows.decades, -300, 300).astype(np.float64)
         # Of each group: the numbers of values and of those that are not 0, and the squares of residual, noise and size.
@@ -289,7 +292,7 @@ class _Groups:
             rows = self.rows.of[exponent(exact)]
             scale = self.scale[rows]
             self._add(places, rows, np.abs(exact * scale), residual * scale, noise * scale)
-        lift, ratio, shares = self._lift(), self.rounding.ratio(), []
+        lift, ratio, shares = self._lift(), 0.0 if self.certain else self.rounding.ratio(), []
         for index, sums in enumerate(self.sums):
             least = LEAST_GROUP if index else LEAST_DECADE
             used = sums[0] >= (
@@ -299,7 +302,8 @@ class _Groups:
             floors = noises + counts * np.repeat(lift, sums.shape[1] // self.count)[used]
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.sqrt(floors / counts / np.maximum(sizes / np.maximum(some, 1), 1.0))
-                ratios = np.where((errors > 0) & (counts >= least), np.sqrt(errors / floors), 0.0)
+                accuses = (errors > 0) & (counts >= least) & ((EQUAL_C * share <= self.cap) | (not self.certain))
+                ratios = np.where(accuses, np.sqrt(errors / floors), 0.0)
                 if (
                     self.cap > CAP
                 ):  # most groups have few digits, and what shows in all values together counts as seen, too
@@ -314,7 +318,7 @@ class _Groups:
         indices = [self._indices(index, len(shape), lift) for index in range(len(self.axes))]
         found = shown(indices, self.whole_limit, self.cap, step)
         return Local(
-            max(ratio, found.ratio), self._whole(), typical, worst, self.determined,
+            ratio if self.certain else max(ratio, found.ratio), self._whole(), typical, worst, self.determined,
             self.undetermined, where, found, tuple(indices),
         )  # fmt: skip
 
