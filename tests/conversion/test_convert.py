@@ -301,13 +301,13 @@ from xverify.frameworks.openvino.adapter import Adapter as Right
 class Adapter(Right):
     name = "loses_openvino"
 
-    def open(self, model, properties):
+    def open(self, model, properties, threads=0):
         changed = type(model)()
         changed.CopyFrom(model)
         for tensor in changed.graph.initializer:
             if tensor.name == "0.bias":
                 tensor.CopyFrom(numpy_helper.from_array(0 * numpy_helper.to_array(tensor), tensor.name))
-        return super().open(changed, properties)
+        return super().open(changed, properties, threads)
 """,
     "loses_litert": """
 from xverify.frameworks.litert.adapter import Adapter as Right
