@@ -40,9 +40,8 @@ def postponed(number: int, frame: FrameType | None) -> bool:
     if frame is None or now - _since[0] > PATIENCE or os.name == "nt":  # the code of a user may never end
         _since[0] = 0.0
         return False
-    _thread.start_new_thread(
-        _again, (_thread.get_ident(), number)
-    )  # without the locks of ``threading``, which the import may hold
+    # Without the locks of ``threading``, which the import may hold.
+    _thread.start_new_thread(_again, (_thread.get_ident(), number))
     return True
 
 
@@ -51,9 +50,5 @@ def _again(thread: int, number: int) -> None:
     signal.pthread_kill(thread, number)
 
 
-USUAL = (
-    signal.SIG_DFL,
-    signal.default_int_handler,
-    end,
-    interrupt,
-)  # handlers that a part of a run replaces by its own
+# Handlers that a part of a run replaces by its own.
+USUAL = (signal.SIG_DFL, signal.default_int_handler, end, interrupt)

@@ -126,3 +126,14 @@ def test_a_table_of_values_without_a_digit_is_infinite():
     table = Table.of(exact, lambda places: np.full(places.shape, 1.0), 1, exact.size)
     assert np.isinf(table.squares).all()
     assert local(exact, exact, spread(np.vstack([exact, exact]), exact, np.ones(exact.shape))[:4]).undetermined == 24
+
+
+@pytest.mark.parametrize(("size", "accused"), [(1.0, False), (100.0, True)])
+def test_values_without_a_digit_and_without_an_index_of_several_are_compared_together(size, accused):
+    """Each index of the only axis has one value, so only the group of all of them tells."""
+    exact, noise = np.zeros(16), np.full(16, 1e-3)
+    found = local(exact, size * noise, noise)
+    assert found.undetermined == 16
+    assert (found.ratio > EQUAL_C) == accused
+    # In a training step, noise that is larger than a value has no certain size.
+    assert local(exact, size * noise, noise, certain=True).ratio == 0

@@ -304,9 +304,8 @@ class _Groups:
                 share = np.sqrt(floors / counts / np.maximum(sizes / np.maximum(some, 1), 1.0))
                 accuses = (errors > 0) & (counts >= least) & ((EQUAL_C * share <= self.cap) | (not self.certain))
                 ratios = np.where(accuses, np.sqrt(errors / floors), 0.0)
-                if (
-                    self.cap > CAP
-                ):  # most groups have few digits, and what shows in all values together counts as seen, too
+                # In a lower precision most groups have few digits, and what shows in all values together counts as seen, too.
+                if self.cap > CAP:
                     of_all = np.sqrt(np.repeat(self._total_noise(), sums.shape[1] // self.count)[used] / sizes)
                     share = np.fmin(share, self.whole_limit / EQUAL_C * of_all)
             ratio = max(ratio, float(ratios.max(initial=0.0)))
